@@ -121,17 +121,16 @@ typedef struct rp_model_info {
     int32_t n_window_layers;
     int32_t n_experts, n_experts_used; /* 0: no mixture of experts */
     uint64_t kv_bytes_per_token;       /* KV bytes per token in f16 */
-    const char *fingerprint;           /* 64 hexadecimal digits; "" until computed by an engine with a store or
-                                          by rp_model_fingerprint */
-    const char *chat_template;         /* tokenizer.chat_template: the Jinja text in the model's file, whatever
-                                          chat_format is; NULL: none */
-    bool is_encoder;                   /* each token attends to the whole text: the model computes embeddings and
-                                          generates no text */
+    const char *fingerprint;           /* 64 hexadecimal digits; "" until an engine with a store, or
+                                          rp_model_fingerprint, has computed it */
+    const char *chat_template;         /* tokenizer.chat_template: the Jinja text in the model's file; NULL: none */
+    bool is_encoder;                   /* a token attends to the whole text: it computes embeddings, and no text */
     const char *pooling;               /* what RP_POOLING_MODEL means: "mean", "cls", "last" or "rank"; static */
     int32_t n_scores;                  /* outputs of its rank head; 0: it has none */
     bool infills;                      /* it has fill-in-the-middle tokens (rp_tokenize_infill) */
     int32_t n_recurrent_layers;        /* they have a state in place of KV (docs/models.md); */
     uint64_t state_bytes;              /* of all of them: of one checkpoint */
+    bool states_compose;               /* RP_MODULE_STATES_COMPOSED is supported */
 } rp_model_info;
 
 /* RP_ERR_INVALID (struct_size is not set). */
@@ -218,10 +217,16 @@ typedef enum rp_store_write {
     RP_STORE_WRITE_OFF,      /* never: records on disk are only read */
 } rp_store_write;
 
+/* Modules of a model with recurrent layers (docs/models.md): from which states these layers continue after one. */
+typedef enum rp_module_states {
+    RP_MODULE_STATES_EXACT = 0, /* those of the whole prompt: modules are text, reused as a prefix only */
+    RP_MODULE_STATES_LAST,      /* those that its own prefill ended with: what was before it is forgotten */
+    RP_MODULE_STATES_COMPOSED,  /* those, and what its tokens leave of the states before it: Mamba2 alone */
+} rp_module_states;
+
 /* Of a cluster (reprise_cluster.h), and of tests (reprise_test.h). */
 typedef struct rp_cluster_options rp_cluster_options;
 typedef struct rp_engine_experiment rp_engine_experiment;
-
 typedef struct rp_engine_options {
     uint32_t struct_size;
 
@@ -237,29 +242,24 @@ typedef struct rp_engine_options {
     int32_t chunk_tokens;  /* maximum prompt tokens per step, 1 to 4096; 0: 256. Does not affect results */
     int32_t max_sequences; /* maximum running jobs, 1 to 256; 0: 16 */
     int32_t max_queue;     /* maximum queued jobs, 1 to 65536; 0: 256. Further ones get RP_ERR_BUSY */
-    float token_goal_ms;   /* target inter-token latency: while answers are decoded, a step takes only as many
-                              prompt rows as keep it within this; INFINITY: chunk_tokens. 0: 1.75 times the
-                              step's time without prompt rows */
+    float token_goal_ms;   /* target inter-token latency: while answers are decoded, a step takes only as many prompt
+                              rows as keep it within this; INFINITY: chunk_tokens. 0: 1.75 times its time without */
     rp_on_step on_step;    /* may be NULL */
     void *step_user;
 
     /* Form of KV. */
     rp_kv_format kv_format;    /* RP_KV_F16; f32 is for tests. A schema's kv="..." overrides it for modules */
-    const char *kv_f16_layers; /* layers whose KV stays in f16 while kv_format, or a module's, has less than 16
-                                  bits: "0,1,27", "0-2", and "windows" for all layers with a sliding window; the
-                                  model's layers, from 0. NULL: none. RP_ERR_INVALID: with RP_KV_F16 or
-                                  RP_KV_F32. Borrowed until rp_engine_new returns */
-    const char *keep_share;    /* "25%" or "auto": reduced KV of modules: each keeps this share of its slots,
-                                  those that its tokens need most, chosen by layer and head; computed in the
-                                  background after the full KV, and used from then on (docs/quality.md). A
-                                  schema's or module's keep="..." overrides it; "100%": none. NULL: none.
-                                  Borrowed until rp_engine_new returns */
+    const char *kv_f16_layers; /* layers whose KV stays in f16 while kv_format, or a module's, has less than 16 bits:
+                                  "0,1,27", "0-2", and "windows" for all with a sliding window. NULL: none.
+                                  RP_ERR_INVALID: with RP_KV_F16 or RP_KV_F32. Borrowed until rp_engine_new returns */
+    const char *keep_share;    /* "25%" or "auto": reduced KV of modules: each keeps this share of its slots, those that
+                                  its tokens need most, chosen by layer and head; computed in the background after the
+                                  full KV, and used from then on (docs/quality.md). A schema's or module's keep="..."
+                                  overrides it; "100%": none. NULL: none. Borrowed until rp_engine_new returns */
     const char *keep_method;   /* that chooses the slots: kvzip, kvzip+, expected, compactor. NULL: kvzip. Borrowed */
-    const char *kv_keep;       /* rp_request.kv_keep of requests that name none; it yields to quality focus, and
-                                  where the KV budget cannot hold it (rp_kv_reduction.reason). NULL, "off": none.
-                                  Borrowed likewise */
-    const char *kv_method;     /* rp_request.kv_method of requests that name none; needs kv_keep. NULL: snapkv.
-                                  Borrowed likewise */
+    const char *kv_keep;       /* rp_request.kv_keep of requests that name none; it yields to quality focus, and where
+                                  the KV budget cannot hold it (rp_kv_reduction.reason). NULL, "off": none. Borrowed */
+    const char *kv_method;     /* rp_request.kv_method of requests that name none; needs kv_keep. NULL: snapkv */
 
     /* The disk tier. */
     const char *store_dir;       /* the store's folder: KV in it outlives the engine. Created if missing. A folder that
@@ -272,21 +272,18 @@ typedef struct rp_engine_options {
     bool store_read_only; /* never write to the folder, so another process may use it too; nor to weights_dir */
 
     /* Repacked weights. */
-    const char *weights_dir;       /* folder for repacked weights, created if missing: from the second start on
-                                      they are mapped instead of repacked (docs/decisions/0031). NULL: repack at
-                                      each start */
-    uint64_t weights_budget_bytes; /* limit on the files in weights_dir, by which the least recently used ones
-                                      are removed; a model with more gets no file. 0: 8 GiB */
+    const char *weights_dir;       /* folder for repacked weights, created if missing: from the second start on they are
+                                      mapped instead of repacked (docs/decisions/0031). NULL: repack at each start */
+    uint64_t weights_budget_bytes; /* limit on the files in weights_dir, by which the least recently used ones are
+                                      removed; a model with more gets no file. 0: 8 GiB */
     uint64_t weights_min_bytes;    /* models with fewer bytes of repacked weights get no file; 0: 64 MiB */
 
     /* Background work. */
     uint64_t scaffold_bytes; /* limit on KV of learned scaffolds (RP_QUALITY_SCAFFOLD); 0: a quarter of the KV */
-    int32_t audit_every;     /* when idle, recompute one in N requests, modular or with KV below 16 bits, and
-                                compare; 0: none */
-    float max_divergence;    /* report a schema or KV format if its audits' mean divergence, in nats, exceeds
-                                this; 0: never */
-    bool audit_raises;       /* also raise the default quality of that schema's requests by one level (full KV of
-                                modules with keep, link:8, blend:15, exact); replace that format by f16 */
+    int32_t audit_every;     /* when idle, recompute one in N requests with modules or small KV, and compare; 0: none */
+    float max_divergence;    /* report a schema or format with a larger mean divergence of audits, in nats; 0: never */
+    bool audit_raises;       /* also raise the default quality of its requests by one level (full KV of modules with
+                                keep, link:8, blend:15, exact); replace that format by f16 */
 
     /* Others. */
     const rp_cluster_options *cluster;      /* an engine of a cluster, or one that only plans
@@ -299,6 +296,9 @@ typedef struct rp_engine_options {
      * requests need, at most an eighth of it. Requests that find no memory there are not drafted for */
     rp_model *draft_model;
     uint64_t draft_kv_bytes;
+
+    rp_module_states module_states; /* no effect without recurrent layers. Approximate, but for the first
+                                       (docs/quality.md). RP_ERR_UNSUPPORTED: composed, with others than Mamba2 */
 } rp_engine_options;
 
 RP_API void rp_engine_options_init(rp_engine_options *options, uint32_t struct_size);

@@ -91,7 +91,8 @@ typedef struct rp_quality_report {
                                   "new"     scaffold: this combination is not prefilled jointly yet
                                   "plain"   all modules have the KV of a full prefill
                                   "audit"   the schema's level was raised (rp_engine_options.audit_raises)
-                                  "model"   not supported by the model (blend: only one layer has KV)
+                                  "model"   not supported by the model (blend: only one layer has KV; blend, focus:
+                                            recurrent layers)
                                   "window"  blend, focus: sliding-window layers lack KV that tokens inside the
                                             modules need
                                   "certain" focus: no prediction was uncertain */

@@ -165,7 +165,8 @@ typedef enum rp_lint_severity {
     X(MODULE_SCOPE, "module-scope", NOTE)                     /* scope="module" after text that it could attend to */ \
     X(SCHEMA_EXCEEDS_CONTEXT, "schema-exceeds-context", NOTE) /* no prompt can import all of it */ \
     X(UNSTABLE_TEMPLATE, "unstable-template", \
-      NOTE) /* the chat template changes earlier messages */
+      NOTE)                                     /* the chat template changes earlier messages */ \
+    X(RECURRENT_MODEL, "recurrent-model", NOTE) /* modules of a model with recurrent layers */
 
 typedef enum rp_lint_code {
 #define X(id, name, severity) RP_LINT_##id,

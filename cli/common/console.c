@@ -62,6 +62,7 @@ static const struct {
     {"kv_budget_bytes", "--kv-ram"},
     {"kv_f16_layers", "--kv-f16-layers"},
     {"keep_share", "--keep"},
+    {"module_states", "--module-states"},
     {"draft_model", "--draft-model"},
     {"keep_method", "--keep-method"},
     {"store_dir", "--store"},

@@ -19,6 +19,7 @@
 #define X(NAME, number, name, keys, values) name,
 const char *const cli_kv_formats[RP_N_KV_FORMATS + 1] = {RP_KV_FORMATS(X)};
 #undef X
+const char *const cli_module_states_names[] = {"exact", "last", "composed", NULL};
 const char *const cli_write_names[] = {"back", "through", "off", NULL};
 
 const char *cli_weights_dir(const char *store) {
@@ -47,6 +48,7 @@ rp_engine_options cli_engine_options(const cli_engine_args *args) {
     o.max_sequences = 1; /* commands run one request at a time */
     o.kv_format = (rp_kv_format)args->states;
     o.kv_f16_layers = args->kv_f16_layers;
+    o.module_states = (rp_module_states)args->module_states;
     o.keep_share = args->keep;
     o.keep_method = args->keep_method;
     o.ram_bytes = args->ram;

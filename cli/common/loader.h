@@ -24,7 +24,7 @@ typedef struct cli_loaded {
 
 /* Options shared by `run` and `eval`; all zero: the defaults. */
 typedef struct cli_engine_args {
-    int32_t ctx, threads, chunk, states, write;
+    int32_t ctx, threads, chunk, states, write, module_states;
     uint64_t ram, kv_ram, disk;
     uint64_t weights; /* 0: the default; CLI_OFF */
     const char *store, *store_key, *kv_f16_layers, *keep, *keep_method, *draft_model;
@@ -45,8 +45,12 @@ typedef struct cli_engine_args {
     "schema overrides it (100%)"
 #define CLI_KEEP_METHOD_HELP "KV that a reduced module keeps: kvzip, kvzip+, expected or compactor (kvzip)"
 #define CLI_KV_METHODS "snapkv, sinks or quest"
-extern const char *const cli_kv_formats[];  /* in the order of rp_kv_format; ends with NULL */
-extern const char *const cli_write_names[]; /* in the order of rp_store_write */
+#define CLI_MODULE_STATES_HELP \
+    "modules of models with recurrent layers; exact: they are text of the prompt; last: reused, these layers " \
+    "continue with the states after the last module; composed: with states composed of all modules, Mamba2 only (exact)"
+extern const char *const cli_kv_formats[];          /* in the order of rp_kv_format; ends with NULL */
+extern const char *const cli_write_names[];         /* in the order of rp_store_write */
+extern const char *const cli_module_states_names[]; /* in the order of rp_module_states */
 
 /* Their rows in a command's table. field: the cli_engine_args in the command's struct `type`. t: the short form of
  * --threads, or 0. */
@@ -66,6 +70,9 @@ extern const char *const cli_write_names[]; /* in the order of rp_store_write */
              "for modules (f16)"}, \
     {.name = "kv-f16-layers", .kind = CLI_TEXT, .value = "LIST", .offset = offsetof(type, field.kv_f16_layers), \
      .help = CLI_KV_F16_HELP}, \
+    {.name = "module-states", .kind = CLI_CHOICE, .value = "exact|last|composed", \
+     .offset = offsetof(type, field.module_states), .choices = cli_module_states_names, \
+     .help = CLI_MODULE_STATES_HELP}, \
     {.name = "keep", .kind = CLI_TEXT, .value = "SHARE|auto", .offset = offsetof(type, field.keep), \
      .help = CLI_KEEP_HELP}, \
     {.name = "keep-method", .kind = CLI_TEXT, .value = "METHOD", .offset = offsetof(type, field.keep_method), \

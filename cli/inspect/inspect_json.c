@@ -43,6 +43,7 @@ int inspect_json_model(const rp_model *model, const rp_memory *memory) {
     cli_json_set(o, "window", json_integer(m->window));
     cli_json_set(o, "n_window_layers", json_integer(m->n_window_layers));
     cli_json_set(o, "n_recurrent_layers", json_integer(m->n_recurrent_layers));
+    cli_json_set(o, "states_compose", json_boolean(m->states_compose));
     cli_json_set(o, "state_bytes", json_integer((json_int_t)m->state_bytes));
     cli_json_set(o, "is_encoder", json_boolean(m->is_encoder));
     cli_json_set(o, "pooling", cli_json_text(m->pooling));

@@ -77,8 +77,8 @@ void inspect_text_model(const rp_model *model, const rp_memory *memory) {
     printf("%-15s %d positions, %s%s\n", "context", (int)m->n_ctx_train, m->positions,
            m->movable || m->n_recurrent_layers > 0 ? "" : ": modules cannot be shifted (fixed layouts only)");
     if (m->n_recurrent_layers > 0) {
-        printf("%-15s %d of %d layers: modules are text of the prompt\n", "recurrent", (int)m->n_recurrent_layers,
-               (int)m->n_layers);
+        printf("%-15s %d of %d layers: modules are text of the prompt, or reused with --module-states last%s\n",
+               "recurrent", (int)m->n_recurrent_layers, (int)m->n_layers, m->states_compose ? " or composed" : "");
         print_size("checkpoint", m->state_bytes);
     }
     if (m->window > 0)

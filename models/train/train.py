@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains the bundled model: a Llama of a few million parameters, on answers that stand only in the context.
+"""Trains the models of model.py, the bundled one and a hybrid, on answers that stand only in the context.
 
     ./run.sh --out run --minutes 120
+    ./run.sh --out run --minutes 60 --kind hybrid --tasks retold:4,facts:4,pairs:16
 
 Runs on CPUs; on a GPU where torch finds one. The learning rate falls to nothing over the minutes given. Checkpoints go to
-run/model.pt every few minutes, a line of figures a minute to run/log.csv. Attention is plain, full and causal.
+run/model.pt every few minutes, a line of figures a minute to run/log.csv.
 """
 import argparse
 import csv
@@ -16,81 +17,13 @@ import time
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-import torch.nn as nn
 import torch.nn.functional as F
 
 import bpe
 import corpus
+from model import HYBRID, LLAMA, Model
 
-SHAPE = {"d": 192, "layers": 4, "heads": 6, "ff": 512, "vocab": 2048, "context": 2048, "eps": 1e-5, "theta": 200000.0}
 BOS, START, END = 0, 1, 2
-BLOCK = 192  # queries that attend together: to what stands before their end
-
-
-# ---- The model -----------------------------------------------------------------------------------------------------------
-
-class Norm(nn.Module):
-    def __init__(self, d, eps):
-        super().__init__()
-        self.weight, self.eps = nn.Parameter(torch.ones(d)), eps
-
-    def forward(self, x):
-        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps) * self.weight
-
-
-class Layer(nn.Module):
-    def __init__(self, s):
-        super().__init__()
-        d, ff = s["d"], s["ff"]
-        self.heads = s["heads"]
-        self.attn_norm, self.ffn_norm = Norm(d, s["eps"]), Norm(d, s["eps"])
-        self.q, self.k, self.v, self.o = (nn.Linear(d, d, bias=False) for _ in range(4))
-        self.gate, self.up, self.down = nn.Linear(d, ff, bias=False), nn.Linear(d, ff, bias=False), nn.Linear(ff, d, bias=False)
-
-    def forward(self, x, turn, mask, wanted=None):
-        """x: [B, T, d]. turn: [B, T, 1, 1, D / 2], complex: rotary angles. mask: [1, T, T]. wanted: indices into B * T; only their rows,
-        [n, d], come out (all that the last layer has to do)."""
-        b, t, d = x.shape
-        n = d // self.heads
-        h = F.linear(self.attn_norm(x), torch.cat([self.q.weight, self.k.weight, self.v.weight])).view(b, t, 3, self.heads, n)
-        pairs = torch.view_as_complex(h[:, :, :2].reshape(b, t, 2, self.heads, n // 2, 2))  # adjacent, as GGUF's llama has them
-        qk = torch.view_as_real(pairs * turn).reshape(b, t, 2, self.heads, n)
-        q, k, v = (z.transpose(1, 2).reshape(b * self.heads, t, n) for z in (qk[:, :, 0], qk[:, :, 1], h[:, :, 2]))
-        a = torch.cat([torch.bmm(torch.baddbmm(mask[:, i:i + BLOCK, :i + BLOCK], q[:, i:i + BLOCK], k[:, :i + BLOCK].transpose(1, 2),
-                                               alpha=n ** -0.5).softmax(-1), v[:, :i + BLOCK]) for i in range(0, t, BLOCK)], 1)
-        a = a.view(b, self.heads, t, n).transpose(1, 2).reshape(b, t, d)
-        if wanted is not None:
-            x, a = x.flatten(0, 1)[wanted], a.flatten(0, 1)[wanted]
-        x = x + self.o(a)
-        gate, up = F.linear(self.ffn_norm(x), torch.cat([self.gate.weight, self.up.weight])).chunk(2, -1)
-        return x + self.down(F.silu(gate) * up)
-
-
-class Llama(nn.Module):
-    def __init__(self, s):
-        super().__init__()
-        self.shape = s
-        self.embed = nn.Embedding(s["vocab"], s["d"])
-        self.layers = nn.ModuleList(Layer(s) for _ in range(s["layers"]))
-        self.norm = Norm(s["d"], s["eps"])
-        for n, p in self.named_parameters():
-            if n.endswith(("o.weight", "down.weight")):  # a layer says nothing at first: tokens are not drowned in noise
-                nn.init.zeros_(p)
-            elif p.dim() == 2:
-                nn.init.normal_(p, std=0.02 if "embed" in n else s["d"] ** -0.5)
-
-    def forward(self, tokens, positions, wanted):
-        """tokens, positions: [B, T]; wanted: indices into B * T. Logits of the wanted tokens (tied with the embedding)."""
-        s = self.shape
-        half, t = s["d"] // s["heads"] // 2, tokens.shape[1]
-        angles = positions[:, :, None, None, None] * s["theta"] ** (-torch.arange(half, device=tokens.device) / half)
-        turn = torch.polar(torch.ones_like(angles), angles)
-        mask = torch.full((1, t, t), -1e30, device=tokens.device).triu(1)
-        x = self.embed(tokens)
-        for i, layer in enumerate(self.layers):
-            x = layer(x, turn, mask, wanted if i == s["layers"] - 1 else None)
-        return self.norm(x) @ self.embed.weight.T
-
 
 # ---- The optimizer -------------------------------------------------------------------------------------------------------
 
@@ -220,14 +153,16 @@ class Sample:
 class Curriculum:
     """Tasks at levels of their own: a task goes one up when nine of ten of its answers are right, and each step up opens one more task."""
 
-    def __init__(self):
-        self.level = {k: t[1] for k, t in corpus.TASKS.items()}
-        self.right = {k: 0.0 for k in corpus.TASKS}
-        self.seen = {k: 0 for k in corpus.TASKS}
+    def __init__(self, last):
+        """last: of each task that is taught, its last level."""
+        self.last = last
+        self.level = {k: corpus.TASKS[k][1] for k in last}
+        self.right = {k: 0.0 for k in last}
+        self.seen = {k: 0 for k in last}
         self.open = 2
 
     def choose(self, rng):
-        tasks = list(corpus.TASKS)[:self.open]
+        tasks = list(self.last)[:self.open]
         task = rng.choices(tasks, [corpus.TASKS[k][3] * (1.25 - self.right[k]) / self.level[k] ** 0.5 for k in tasks])[0]  # long texts cost more
         level = self.level[task]
         return task, level if rng.random() < 0.6 else rng.randint(corpus.TASKS[task][1], level)
@@ -235,20 +170,20 @@ class Curriculum:
     def learn(self, task, right):
         self.right[task] += 0.02 * (right - self.right[task])
         self.seen[task] += 1
-        if self.right[task] > 0.9 and self.seen[task] >= 40 and self.level[task] < corpus.TASKS[task][2]:
+        if self.right[task] > 0.9 and self.seen[task] >= 40 and self.level[task] < self.last[task]:
             self.level[task] += 1 if self.level[task] < 8 else 2
             self.seen[task] = 0
             self.open += 1
 
 
-def batches(t, rng, curriculum, budget, gaps):
+def batches(t, rng, curriculum, budget, gaps, context):
     """Samples of like length together: at most `budget` tokens, padding included."""
     while True:
         pool, tokens = [], 0
         while tokens < 6 * budget:
             task, level = curriculum.choose(rng)
-            s = Sample(t, rng, task, corpus.make(rng, task, level), SHAPE["context"], gaps)
-            if len(s.tokens) <= SHAPE["context"]:
+            s = Sample(t, rng, task, corpus.make(rng, task, level), context, gaps)
+            if len(s.tokens) <= context:
                 pool.append(s)
                 tokens += len(s.tokens)
         pool.sort(key=lambda s: len(s.tokens))
@@ -317,13 +252,19 @@ def held_out(model, t, levels, n, device):
     result = {}
     for task, level in levels.items():
         rng, right, total = random.Random(7), 0.0, 0
-        samples = [Sample(t, rng, task, corpus.make(rng, task, level, True), SHAPE["context"], 0) for _ in range(n)]
+        samples = [Sample(t, rng, task, corpus.make(rng, task, level, True), model.shape["context"], 0) for _ in range(n)]
         for s in samples:
             tokens, positions, wanted, target, _, question, count = tensors([s], rng, 0, device)
             right += judge(model(tokens, positions, wanted), target, question, count).sum().item()
             total += count
         result[task] = right / total
     return result
+
+
+def last_levels(text):
+    """"facts:4,pairs" -> {"facts": 4, "pairs": its last level}; "": all tasks."""
+    pairs = [x.split(":") for x in text.split(",")] if text else [[k] for k in corpus.TASKS]
+    return {p[0]: int(p[1]) if len(p) > 1 else corpus.TASKS[p[0]][2] for p in pairs}
 
 
 def work(rank, workers, a):
@@ -334,15 +275,18 @@ def work(rank, workers, a):
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(a.seed)
     rng, t = random.Random(a.seed + 1000 * rank), bpe.Tokenizer()
-    assert len(t.tokens) == SHAPE["vocab"], f"vocab.json holds {len(t.tokens)} tokens, not {SHAPE['vocab']}"
-    model, curriculum, seen, step = Llama(SHAPE).to(device), Curriculum(), 0, 0
+    shape = {"llama": LLAMA, "hybrid": HYBRID}[a.kind]
+    assert len(t.tokens) == shape["vocab"], f"vocab.json holds {len(t.tokens)} tokens, not {shape['vocab']}"
+    model, curriculum, seen, step = Model(shape).to(device), Curriculum(last_levels(a.tasks)), 0, 0
     update = Update(model, a.lr, rank, workers)
     if a.resume:
         saved = torch.load(a.resume, map_location=device)
         model.load_state_dict(saved["model"])
         for name, values in saved["curriculum"].items():
+            if name == "last":
+                continue
             if isinstance(values, dict):
-                getattr(curriculum, name).update({k: v for k, v in values.items() if k in corpus.TASKS})
+                getattr(curriculum, name).update({k: v for k, v in values.items() if k in curriculum.last})
             else:
                 setattr(curriculum, name, values)
         seen, step = saved["seen"], saved["step"]
@@ -358,13 +302,13 @@ def work(rank, workers, a):
             rows.writerow(["minutes", "tokens", "loss", "tokens_per_second", "levels", "right", "held_out"])
 
     def save():
-        torch.save({"model": model.state_dict(), "curriculum": curriculum.__dict__, "seen": seen, "step": step, "shape": SHAPE},
+        torch.save({"model": model.state_dict(), "curriculum": curriculum.__dict__, "seen": seen, "step": step, "shape": shape},
                    a.out + "/model.pt.new")
         os.replace(a.out + "/model.pt.new", a.out + "/model.pt")
 
     start = shown = saved_at = tested = time.time()
     shown_tokens, first, loss_sum, loss_n = seen, step, 0.0, 0
-    for batch in batches(t, rng, curriculum, a.batch, a.gaps):
+    for batch in batches(t, rng, curriculum, a.batch, a.gaps, shape["context"]):
         tokens, positions, wanted, target, weight, question, n = tensors(batch, rng, 0.1, device)
         sums = torch.tensor([sum(len(s.tokens) for s in batch), time.time() - start], dtype=torch.float64)
         if workers > 1:
@@ -393,7 +337,7 @@ def work(rank, workers, a):
                            json.dumps({k: round(v, 3) for k, v in held.items()})])
             log.flush()
             print(f"{(now - start) / 60:6.1f} min {seen / 1e6:6.2f} M  loss {loss_sum / loss_n:.3f}  {speed:.0f} tokens/s  " +
-                  " ".join(f"{k}:{curriculum.level[k]}:{curriculum.right[k]:.2f}" for k in list(corpus.TASKS)[:curriculum.open]) +
+                  " ".join(f"{k}:{curriculum.level[k]}:{curriculum.right[k]:.2f}" for k in list(curriculum.last)[:curriculum.open]) +
                   ("  held " + " ".join(f"{k}:{v:.2f}" for k, v in held.items()) if held else ""), flush=True)
             shown, shown_tokens, loss_sum, loss_n = time.time(), seen, 0.0, 0
             if now - saved_at > 150:
@@ -401,18 +345,20 @@ def work(rank, workers, a):
                 saved_at = now
     if rank == 0:
         save()
-        print("held out, last levels:", held_out(model, t, {k: v[2] for k, v in corpus.TASKS.items()}, 40, device))
+        print("held out, last levels:", held_out(model, t, curriculum.last, 40, device))
 
 
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("--out", default="run")
+    p.add_argument("--kind", choices=["llama", "hybrid"], default="llama")
+    p.add_argument("--tasks", default="", help="what is taught, in this order, up to a level: facts:4,pairs:16; default: all tasks")
     p.add_argument("--minutes", type=float, default=120, help="of training; the learning rate falls to nothing over them")
     p.add_argument("--workers", type=int, default=os.cpu_count(), help="processes of one thread each; with one, torch takes the threads it likes")
     p.add_argument("--batch", type=int, default=2000, help="tokens of a step, for each worker")
     p.add_argument("--lr", type=float, default=0.005, help="of the matrices; the rest has a third of it")
     p.add_argument("--seed", type=int, default=1)
-    p.add_argument("--gaps", type=float, default=0.3, help="share of samples whose positions skip between parts")
+    p.add_argument("--gaps", type=float, default=0.3, help="share of samples whose positions skip between parts (the hybrid has none)")
     p.add_argument("--resume", help="a checkpoint to go on from")
     a = p.parse_args()
     os.makedirs(a.out, exist_ok=True)

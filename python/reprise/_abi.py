@@ -100,6 +100,10 @@ RP_STORE_WRITE_BACK = 0
 RP_STORE_WRITE_THROUGH = 1
 RP_STORE_WRITE_OFF = 2
 
+RP_MODULE_STATES_EXACT = 0
+RP_MODULE_STATES_LAST = 1
+RP_MODULE_STATES_COMPOSED = 2
+
 RP_PROMPT_NONE = 0
 RP_PROMPT_TEXT = 1
 RP_PROMPT_TOKENS = 2
@@ -208,7 +212,8 @@ RP_LINT_SHORT_BEGINNING = 15
 RP_LINT_MODULE_SCOPE = 16
 RP_LINT_SCHEMA_EXCEEDS_CONTEXT = 17
 RP_LINT_UNSTABLE_TEMPLATE = 18
-RP_N_LINTS = 19
+RP_LINT_RECURRENT_MODEL = 19
+RP_N_LINTS = 20
 
 RP_POLICY_LRU = 0
 RP_POLICY_LFU = 1
@@ -599,6 +604,7 @@ class rp_model_info(Structure):
     infills: bool
     n_recurrent_layers: int
     state_bytes: int
+    states_compose: bool
     _fields_ = [
         ("struct_size", c_uint32),
         ("name", c_char_p),
@@ -631,6 +637,7 @@ class rp_model_info(Structure):
         ("infills", c_bool),
         ("n_recurrent_layers", c_int32),
         ("state_bytes", c_uint64),
+        ("states_compose", c_bool),
     ]
 
 
@@ -680,6 +687,7 @@ class rp_engine_options(Structure):
     experiment: int | None
     draft_model: int | None
     draft_kv_bytes: int
+    module_states: int
     _fields_ = [
         ("struct_size", c_uint32),
         ("n_threads", c_int32),
@@ -715,6 +723,7 @@ class rp_engine_options(Structure):
         ("experiment", c_void_p),
         ("draft_model", c_void_p),
         ("draft_kv_bytes", c_uint64),
+        ("module_states", c_int),
     ]
 
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _SLICE_MS = 100  # a waiting thread looks for signals so often
 _MOST_SECONDS = 10**9
+_MODULE_STATES = ("exact", "last", "composed")  # in the order of rp_module_states
 _WRITES = ("back", "through", "off")
 
 
@@ -167,8 +168,8 @@ class Engine:
 
     model    a Model, or the path of one, which the engine then opens and closes
     options  those of rp_engine_options in reprise.h, under their names there; sizes are bytes. kv_format is a name ("int8"), store_write is
-             "back", "through" or "off". draft_model is a Model, which must stay open, or the path of one, which the engine then opens
-             and closes; requests use it with n_draft
+             "back", "through" or "off", module_states "exact", "last" or "composed". draft_model is a Model, which must stay open, or the
+             path of one, which the engine then opens and closes; requests use it with n_draft
     Threads: any number may run prompts at once; they share steps. No Python code runs on the engine's thread, except with logits=True or choose=.
     """
 
@@ -204,6 +205,7 @@ class Engine:
         kv_method: str | None = None,
         draft_model: Model | str | os.PathLike[str] | None = None,
         draft_kv_bytes: int = 0,
+        module_states: str = "exact",
     ) -> None:
         values = {name: value for name, value in locals().items() if name not in ("self", "model", "draft_model")}
         self._core = Core()
@@ -554,7 +556,11 @@ class Engine:
 
 
 def _set_option(options: Any, name: str, value: Any) -> None:
-    names: Sequence[str] | None = _abi.KV_FORMATS if name == "kv_format" else _WRITES if name == "store_write" else None
+    names: Sequence[str] | None = {
+        "kv_format": _abi.KV_FORMATS,
+        "store_write": _WRITES,
+        "module_states": _MODULE_STATES,
+    }.get(name)
     if names is not None:
         if value not in names:
             raise InvalidError(f"{name}={value!r}: use one of {', '.join(names)}")

@@ -53,6 +53,7 @@ class ModelInfo:
     n_scores: int
     n_recurrent_layers: int
     state_bytes: int
+    states_compose: bool
 
 
 def c_messages(messages: Iterable[Mapping[str, str]]) -> tuple[Any, int, list[bytes]]:

@@ -111,6 +111,7 @@ static rp_model_info describe_model(const rp_model *m) {
         .fingerprint = atomic_load(&((rp_model *)(uintptr_t)m)->has_fingerprint) ? m->fingerprint_hex : "",
         .chat_template = m->chat_template,
         .infills = tokenizer_infills(m->tokenizer),
+        .states_compose = model_states_compose(&m->net),
     };
     for (int32_t l = 0; l < m->net.hp.n_layers; l++) info.n_window_layers += m->net.layers[l].window > 0;
     for (int32_t l = 0; l < m->n_kv_layers; l++) {

@@ -98,6 +98,12 @@ typedef struct backend_recurrence {
     /* After a step in which the context of these states was tentative, before the next one, and once: moves them to the
        n-th of its rows; 0: to where they are */
     void (*states_accept)(backend *b, backend_states *states, int32_t n);
+    /* The states begin a module: what its transitions multiply them by is counted from here on. Not during a step. */
+    void (*states_begin)(backend *b, backend_states *states);
+    /* states = end + transition (states - begin): those after a module that moved the states `begin` to `end`, as if it
+     * began with these (model_states_compose). begin NULL: zeros. The inputs of convolutions are those of `end`. Not
+     * during a step. RP_ERR_MEMORY. */
+    int (*states_compose)(backend *b, backend_states *states, const kv_span *end, const kv_span *begin, rp_error *err);
     /* dst = SiLU of the convolution of src's first columns, row by row; moves these inputs of the states. A part of the
        scan, for layers that project its result (Mamba1) */
     void (*convolve)(backend *b, int32_t layer, backend_buffer *src, backend_buffer *dst);

@@ -12,11 +12,23 @@ bool model_is_recurrent(const model_network *net) {
     return is;
 }
 
+bool model_states_compose(const model_network *net) {
+    bool any = false, all = true;
+    for (int32_t l = 0; l < net->hp.n_layers; l++) {
+        const model_mixer mixer = net->layers[l].mixer;
+        if (!model_mixer_recurs(mixer)) continue;
+        any = true;
+        all &= mixer == MODEL_MAMBA2 || mixer == MODEL_ATTENTION_MAMBA2;
+    }
+    return any && all;
+}
+
 uint64_t model_state_bytes(const model_network *net) {
     const uint64_t inputs = (uint64_t)(net->hp.recurrent.kernel - 1) * (uint64_t)net->hp.recurrent.channels;
     const uint64_t matrix = (uint64_t)net->hp.recurrent.head_dim * (uint64_t)net->hp.recurrent.state_dim;
     BASE_ASSERT(net->hp.recurrent.kernel > 1 && net->hp.recurrent.channels > 0);
-    return sizeof(float) * (inputs + (uint64_t)net->hp.recurrent.n_heads * matrix);
+    const uint64_t decay = model_states_compose(net) ? 1 : 0;
+    return sizeof(float) * (inputs + (uint64_t)net->hp.recurrent.n_heads * (matrix + decay));
 }
 
 bool model_rope_is_long(const model_network *net, int32_t n_ctx) {

@@ -316,7 +316,11 @@ typedef struct model_network {
 
 /* Has it any recurrent layer? */
 bool model_is_recurrent(const model_network *net);
-/* Bytes of a recurrent layer's state: its last kernel - 1 inputs, then its heads' matrices; f32. */
+/* May the states of texts be composed (backend_recurrence.states_compose)? Yes, if all recurrent layers are Mamba2: a
+   token multiplies a head's matrix by one number. */
+bool model_states_compose(const model_network *net);
+/* Bytes of a recurrent layer's state: its last kernel - 1 inputs, then its heads' matrices, then, if states compose, of
+ * each head the product of what tokens have multiplied its matrix by; f32. */
 uint64_t model_state_bytes(const model_network *net);
 
 /* The frequencies of a kind of layer (MODEL_ROPE_GLOBAL or MODEL_ROPE_LOCAL_BASE) in a context of n_ctx positions.

@@ -233,7 +233,9 @@ static int build_items(plan_build *b) {
     for (size_t i = 0; i < p->n_items; i++)
         *(p->items[i].is_view ? &p->n_cached : &p->n_fresh) += p->items[i].n_counted;
     BASE_ASSERT(p->n_fresh > 0); /* invariant 4 */
-    return p->is_flat ? RP_OK : plan_turn_dial(p, b->err);
+    if (p->is_flat) return RP_OK;
+    if (model_is_recurrent(&b->model->net) && (rc = plan_compute_last(p, b->err))) return rc;
+    return plan_turn_dial(p, b->err);
 }
 
 static int32_t *fill_minus_one(int32_t *p, size_t n) {

@@ -26,8 +26,8 @@ typedef struct pml_item {
     int32_t n_counted;  /* without holes and recomputed tokens */
     size_t first_token; /* run: in the plan's tokens */
     rp_quality quality; /* view: its effective quality */
-    const char *why;    /* run of a module that is recomputed for quality: "link", "blend", "focus", "exact"; else
-                           NULL. Static */
+    const char *why;    /* run of a module that is recomputed for quality: "link", "blend", "focus", "exact"; or "last":
+                           all of it, for recurrent layers, as its last token is the prompt's; else NULL. Static */
     size_t first_again; /* view: recomputed slots, held by runs of the segment: in the plan's list, ascending */
     int32_t n_again;
     bool reduced;            /* view: the segment's reduced KV, as a whole: set by the engine, */

@@ -59,6 +59,8 @@ int plan_place(plan_build *b);
 void plan_find_quality(plan_build *b);
 rp_quality plan_quality_of(const plan_build *b, int32_t holder);
 int plan_turn_dial(pml_plan *p, rp_error *err);
+/* Recurrent layers: the states before the last token of a module are not known. Recomputes a view without it whole. */
+int plan_compute_last(pml_plan *p, rp_error *err);
 /* plan_items.c. RP_ERR_LIMIT, RP_ERR_MEMORY. */
 int plan_add_item(pml_plan *p, const pml_item *item, rp_error *err);
 

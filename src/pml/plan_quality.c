@@ -135,6 +135,14 @@ static int begin_again(pml_plan *p, size_t item, int32_t k, const char *why, rp_
     return rc;
 }
 
+int plan_compute_last(pml_plan *p, rp_error *err) {
+    size_t i = 0;
+    while (i < p->n_items &&
+           (!p->items[i].is_view || p->items[i].n_tokens == p->layout->segments[p->items[i].segment].n_tokens))
+        i++;
+    return i < p->n_items ? begin_again(p, i, p->items[i].n_tokens, "last", err) : RP_OK;
+}
+
 int plan_turn_dial(pml_plan *p, rp_error *err) {
     int rc = RP_OK;
     for (size_t i = 0; i < p->n_items && !rc; i++) {

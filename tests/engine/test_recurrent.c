@@ -21,7 +21,6 @@
 #include "kv/span.h"
 #include "model/model.h"
 #include "support/gate.h"
-#include "support/golden.h"
 #include "support/must.h"
 #include "support/oracle_run.h"
 #include "support/recurrent_model.h"
@@ -62,17 +61,7 @@ static int32_t last_before(int32_t n) { return n - n % subject->every; }
 static int open_recurrent(void **state) {
     (void)state;
     rp_model_info info = {.struct_size = sizeof(info)};
-    if (subject->golden) {
-        rp_error err = {0};
-        golden *g = golden_open();
-        must(rp_model_open(&model, golden_find(g, subject->golden)->path, NULL, &err), &err);
-        golden_close(g);
-    } else {
-        tiny_model_shape shape = tiny_model_defaults();
-        shape.n_layers = 4;
-        model = tiny_model_open(&shape, NULL);
-        recurrent_model_make(model);
-    }
+    model = recurrent_model_open(subject->golden);
     rp_model_describe(model, &info);
     n_vocab = info.n_vocab;
     return 0;
@@ -592,6 +581,9 @@ static void modules_are_text(void **state) {
     q.reuse = RP_REUSE_EXACT;
     oracle_run_make(&exact, e, &q);
     assert_int_equal(exact.result->cached_tokens, exact.result->prompt_tokens - 1);
+    assert_int_equal(exact.result->n_warnings, 0); /* it asked for that */
+    assert_int_equal(on.result->n_warnings, 1);
+    assert_non_null(strstr(on.result->warnings[0], "modules are text of this prompt"));
     q.reuse = RP_REUSE_OFF;
     rp_engine_free(e);
     o.chunk_tokens = 1;

@@ -34,6 +34,7 @@ typedef struct variant {
     rp_reuse reuse;
     rp_kv_format format;
     const char *f16_layers; /* NULL: none */
+    rp_module_states states;
 } variant;
 
 static rp_engine *new_engine(rp_model *model, variant v) {
@@ -44,6 +45,7 @@ static rp_engine *new_engine(rp_model *model, variant v) {
     o.n_threads = v.threads;
     o.kv_format = v.format;
     o.kv_f16_layers = v.f16_layers;
+    o.module_states = v.states;
     if (rp_engine_new(&engine, model, &o, &err) ||
         rp_schema_parse(engine, schema, strlen(schema), "s", NULL, NULL, NULL, &err))
         fail_msg("%s", err.message);
@@ -75,17 +77,19 @@ static void check(rp_model *model, const char *name, variant v, const oracle_run
     rp_engine_free(engine);
 }
 
-static void check_format(rp_model *model, const char *name, rp_kv_format format, const char *f16_layers) {
+static void check_format(rp_model *model, const char *name, rp_kv_format format, const char *f16_layers,
+                         rp_module_states states) {
     static const int32_t chunks[N_CHUNKS] = {7, 1, 64};
     oracle_run expected;
-    rp_engine *engine =
-        new_engine(model, (variant){.chunk = 256, .threads = 1, .format = format, .f16_layers = f16_layers});
+    const variant usual = {.chunk = 256, .threads = 1, .format = format, .f16_layers = f16_layers, .states = states};
+    rp_engine *engine = new_engine(model, usual);
     ask(engine, (variant){.reuse = RP_REUSE_ON}, &expected);
     assert_true(expected.result->prompt_tokens > 2 * 24);
     rp_engine_free(engine);
     for (int k = 0; k < 4 * BASE_MIN(test_rounds(N_CHUNKS), N_CHUNKS); k++)
         check(model, name,
-              (variant){chunks[k / 4], 1 + (int32_t)(k & 1), k & 2 ? RP_REUSE_OFF : RP_REUSE_ON, format, f16_layers},
+              (variant){chunks[k / 4], 1 + (int32_t)(k & 1), k & 2 ? RP_REUSE_OFF : RP_REUSE_ON, format, f16_layers,
+                        states},
               &expected);
     oracle_run_free(&expected);
 }
@@ -110,15 +114,18 @@ static void chunks_threads_and_reuse_leave_every_familys_bytes(void **state) {
         rp_model_info info = {.struct_size = sizeof(info)};
         rp_model_describe(model, &info);
         const char *const windows = info.window > 0 ? "windows" : "0";
-        check_format(model, models->models[i].name, RP_KV_F16, NULL);
+        const int32_t n_states = info.n_recurrent_layers == 0 ? 1 : info.states_compose ? 3
+                                                                                        : 2;
+        for (int32_t k = 0; k < n_states; k++)
+            check_format(model, models->models[i].name, RP_KV_F16, NULL, (rp_module_states)k);
         if (!takes_integers(model)) {
-            check_format(model, models->models[i].name, RP_KV_F32, NULL);
+            check_format(model, models->models[i].name, RP_KV_F32, NULL, RP_MODULE_STATES_EXACT);
             rp_model_close(model);
             continue;
         }
-        check_format(model, models->models[i].name, RP_KV_INT8, NULL);
-        check_format(model, models->models[i].name, i % 2 ? RP_KV_KIVI4 : RP_KV_K4V2, NULL);
-        check_format(model, models->models[i].name, i % 3 ? RP_KV_INT8 : RP_KV_K4V2, windows);
+        check_format(model, models->models[i].name, RP_KV_INT8, NULL, RP_MODULE_STATES_EXACT);
+        check_format(model, models->models[i].name, i % 2 ? RP_KV_KIVI4 : RP_KV_K4V2, NULL, RP_MODULE_STATES_EXACT);
+        check_format(model, models->models[i].name, i % 3 ? RP_KV_INT8 : RP_KV_K4V2, windows, RP_MODULE_STATES_EXACT);
         rp_model_close(model);
     }
 }

@@ -329,6 +329,14 @@ static void states_accept(backend *b, backend_states *states, int32_t n) {
     backend *inner = wait(b);
     inner->ops->recurrence->states_accept(inner, states, n);
 }
+static void states_begin(backend *b, backend_states *states) {
+    backend *inner = wait(b);
+    inner->ops->recurrence->states_begin(inner, states);
+}
+static int states_compose(backend *b, backend_states *states, const kv_span *end, const kv_span *begin, rp_error *err) {
+    backend *inner = wait(b);
+    return inner->ops->recurrence->states_compose(inner, states, end, begin, err);
+}
 
 /* ---- what is not of a step ---- */
 
@@ -378,8 +386,8 @@ backend *deferred_backend_new(backend *inner) {
     BASE_ASSERT(d && inner->ops->study && inner->ops->recurrence);
     d->inner = inner;
     d->study = (backend_study){.observe_input = observe_input, .deviate = deviate}; /* of a forward pass */
-    d->recurrence = (backend_recurrence){states_new, states_free, states_load, states_save,
-                                         states_accept, convolve, scan};
+    d->recurrence = (backend_recurrence){states_new, states_free, states_load, states_save, states_accept,
+                                         states_begin, states_compose, convolve, scan};
     d->ops = (backend_ops){
         .name = "deferred",
         .study = &d->study,

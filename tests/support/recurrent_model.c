@@ -4,7 +4,10 @@
 
 #include <assert.h>
 
+#include "golden.h"
 #include "model/model.h"
+#include "must.h"
+#include "tiny_model.h"
 
 #define MAX_STATE 1024 /* elements of a layer */
 
@@ -26,4 +29,20 @@ void recurrent_model_make(rp_model *m) {
         m->kv_layers[layer->states] =
             (kv_layer_shape){.kind = KV_STATE, .state_bytes = (uint32_t)(sizeof(float) * (size_t)n)};
     }
+}
+
+rp_model *recurrent_model_open(const char *golden_name) {
+    rp_model *m;
+    if (golden_name) {
+        rp_error err = {0};
+        golden *g = golden_open();
+        must(rp_model_open(&m, golden_find(g, golden_name)->path, NULL, &err), &err);
+        golden_close(g);
+        return m;
+    }
+    tiny_model_shape shape = tiny_model_defaults();
+    shape.n_layers = 4;
+    m = tiny_model_open(&shape, NULL);
+    recurrent_model_make(m);
+    return m;
 }

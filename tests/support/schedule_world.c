@@ -73,6 +73,7 @@ static void open_files(schedule_model *m, const char *path, const char *chat) {
     m->is_movable = info.movable;
     m->has_windows = info.window > 0;
     m->n_vocab = info.n_vocab;
+    m->composes = info.states_compose;
     m->n_ctx = info.movable ? SCHEDULE_CTX : info.n_ctx_train;
 }
 
@@ -131,6 +132,7 @@ rp_engine_options schedule_world_options(const schedule_world *w) {
     if (w->f16_layers[0]) o.kv_f16_layers = w->f16_layers;
     o.keep_share = w->keep;
     o.keep_method = w->keep_method;
+    o.module_states = w->module_states;
     return o;
 }
 
@@ -472,6 +474,11 @@ static void choose_keep(schedule_world *w) {
     w->keep_method = methods[below(w, (int32_t)BASE_ARRAY_LEN(methods))];
 }
 
+/* Modules as text, or reused. */
+static void choose_module_states(schedule_world *w) {
+    if (w->model->is_recurrent) w->module_states = (rp_module_states)below(w, w->model->composes ? 3 : 2);
+}
+
 void schedule_world_make(schedule_world *w, const schedule_model *models, uint64_t seed) {
     static const rp_kv_format formats[] = {RP_KV_F16, RP_KV_F32, RP_KV_INT8, RP_KV_INT8,
                                            RP_KV_KIVI4, RP_KV_K4V2, RP_KV_KIVI2};
@@ -481,6 +488,7 @@ void schedule_world_make(schedule_world *w, const schedule_model *models, uint64
     w->format = formats[below(w, (int32_t)BASE_ARRAY_LEN(formats))];
     choose_f16_layers(w);
     choose_keep(w);
+    choose_module_states(w);
     w->n_ctx = !w->keep && w->model->is_movable && chance(w, 3) ? SMALL_CTX : w->model->n_ctx;
     w->most_chunk = chance(w, w->model->has_windows ? 4 : 2) ? 512 : 1 << below(w, 6); /* raises the minimum budget */
     w->pml.shorter = w->model->shorter;

@@ -28,7 +28,7 @@ typedef struct schedule_model {
     int32_t n_ctx, n_vocab;
     int32_t shorter; /* divisor for the number of words in texts */
     bool is_movable, has_windows;
-    bool is_recurrent; /* some of its layers have states */
+    bool is_recurrent, composes; /* some of its layers have states, which may be composed */
     rp_model *draft;   /* what may draft for it: itself, or another model of its vocabulary */
 } schedule_model;
 
@@ -60,6 +60,7 @@ typedef struct schedule_world {
     rp_kv_format format;            /* of all engines */
     char f16_layers[16];            /* likewise: rp_engine_options.kv_f16_layers; empty: none */
     const char *keep, *keep_method; /* likewise: rp_engine_options.keep_share; NULL: all */
+    rp_module_states module_states; /* likewise */
     int32_t most_chunk;
     int32_t n_ctx; /* the model's, or small */
 } schedule_world;

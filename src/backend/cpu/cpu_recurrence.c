@@ -3,7 +3,8 @@
  *
  *   states   [layer 0: state_bytes][layer 3: state_bytes] ...      of one sequence, layers of other kinds have none;
  *         each begins at a cache line
- *   a state  [kernel - 1][channels] inputs of the convolution, then [n_heads][state_dim][head_dim] matrices; f32
+ *   a state  [kernel - 1][channels] inputs of the convolution, [n_heads][state_dim][head_dim] matrices; of Mamba2
+ *         [n_heads] products of the decays since the states began a module; f32
  *
  * A scan divides channels or heads among threads, and each goes through the rows of the step in their order: an
  * element's arithmetic depends neither on the division nor on where steps begin. Stages without a state are divided by
@@ -92,6 +93,62 @@ static void states_save(backend *self, const backend_states *states, kv_span *to
     for (int32_t l = 0; l < cpu(self)->shape.n_layers; l++)
         if (cpu(self)->shape.layers[l].kind == KV_STATE)
             kv_span_put_state(to, l, states->data + state_at(cpu(self), l));
+}
+
+/* ---- composition ---- */
+
+/* Where a state's matrices begin, and of Mamba2 its products of decays: numbers of floats. */
+static size_t matrices_at(const cpu_backend *b) {
+    return (size_t)(b->net->hp.recurrent.kernel - 1) * (size_t)b->net->hp.recurrent.channels;
+}
+static size_t matrix_floats(const cpu_backend *b) {
+    return (size_t)b->net->hp.recurrent.head_dim * (size_t)b->net->hp.recurrent.state_dim;
+}
+static size_t decays_at(const cpu_backend *b) {
+    return matrices_at(b) + (size_t)b->net->hp.recurrent.n_heads * matrix_floats(b);
+}
+
+static void states_begin(backend *self, backend_states *states) {
+    const cpu_backend *b = cpu(self);
+    if (!model_states_compose(b->net)) return;
+    for (int32_t l = 0; l < b->shape.n_layers; l++) {
+        if (b->shape.layers[l].kind != KV_STATE) continue;
+        float *decays = (float *)(void *)(states->data + state_at(b, l)) + decays_at(b);
+        for (int32_t h = 0; h < b->net->hp.recurrent.n_heads; h++) decays[h] = 1;
+    }
+}
+
+/* One layer: now = end + decays (now - begin); begin NULL: zeros. The products of both stretches are multiplied. */
+static void compose_state(const cpu_backend *b, float *now, const float *end, const float *begin) {
+    const size_t n = matrix_floats(b), at = matrices_at(b), n_heads = (size_t)b->net->hp.recurrent.n_heads;
+    const float *decays = end + decays_at(b);
+    float *products = now + decays_at(b);
+    for (size_t h = 0; h < n_heads; h++)
+        for (size_t i = at + h * n; i < at + (h + 1) * n; i++) {
+            const float change = now[i] - (begin ? begin[i] : 0.0f), kept = decays[h] * change;
+            now[i] = change == 0 ? end[i] : end[i] + kept; /* a negative zero stays one */
+        }
+    for (size_t h = 0; h < n_heads; h++) products[h] *= decays[h];
+    memcpy(now, end, at * sizeof(float));
+}
+
+static int states_compose(backend *self, backend_states *states, const kv_span *end, const kv_span *begin,
+                          rp_error *err) {
+    const cpu_backend *b = cpu(self);
+    const size_t bytes = model_state_bytes(b->net);
+    BASE_ASSERT(model_states_compose(b->net));
+    char *copies = base_alloc(2 * bytes); /* of `end` and `begin` */
+    if (!copies) return base_fail_memory(err, 2 * bytes, "states of recurrent layers");
+    for (int32_t l = 0; l < b->shape.n_layers; l++) {
+        if (b->shape.layers[l].kind != KV_STATE) continue;
+        BASE_ASSERT(b->shape.layers[l].state_bytes == bytes);
+        kv_span_get_state(end, l, copies);
+        if (begin) kv_span_get_state(begin, l, copies + bytes);
+        compose_state(b, (float *)(void *)(states->data + state_at(b, l)), (const float *)(const void *)copies,
+                      begin ? (const float *)(const void *)(copies + bytes) : NULL);
+    }
+    base_free(copies);
+    return RP_OK;
 }
 
 /* ---- a scan ---- */
@@ -218,6 +275,10 @@ static void mamba2_rows(const scan_job *j, int64_t head, float *state, int32_t f
         dt[r - first] = softplus(cpu_row_of(j->in[0], r)[inner + channels + head] + dt_bias[head]);
         decay[r - first] = expf(dt[r - first] * a[head]);
     }
+    /* matrices are side by side, and the products come after them; a tentative run has a copy of the matrix alone */
+    const bool is_tentative = state == j->b->recurrent->scratch + head * dim * n_state;
+    float *product = state + (n_heads - head) * dim * n_state + head;
+    for (int32_t r = first; r < end && !is_tentative; r++) *product *= decay[r - first];
     const kernel_mamba2_rows rows = {.n = end - first,
                                      .x = x,
                                      .b = b,
@@ -720,6 +781,8 @@ const backend_recurrence cpu_recurrence = {
     .states_load = states_load,
     .states_save = states_save,
     .states_accept = states_accept,
+    .states_begin = states_begin,
+    .states_compose = states_compose,
     .convolve = convolve,
     .scan = scan,
 };

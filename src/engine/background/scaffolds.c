@@ -72,14 +72,15 @@ static int scaffold_plan(rp_job *c, rp_error *err) {
         p->n_cached == 0)
         return RP_OK;
     if (c->request->options.reuse != RP_REUSE_ON || c->request->experiment.no_prefix) return RP_OK;
-    if (c->wants.adapter) return RP_OK; /* combinations are the base model's */
+    if (c->wants.adapter) return RP_OK;        /* combinations are the base model's */
+    if (c->engine->is_recurrent) return RP_OK; /* background tasks leave no checkpoints: no prompt would find them */
     *f = (scaffold_form){.n_prompt = n, .cap_tokens = cap, .n_scopes = 1, .cap_scopes = 1, .exact = true};
     f->scopes = base_alloc(sizeof(*f->scopes));
     f->tokens = base_alloc((size_t)cap * sizeof(*f->tokens));
     f->positions = base_alloc((size_t)cap * sizeof(*f->positions));
     if (!f->scopes || !f->tokens || !f->positions)
         return base_fail_memory(err, (uint64_t)cap * sizeof(*f->tokens), "a prompt");
-    f->scopes[0] = (job_scope){0, job_text_root(c->engine, &c->salt, c->format)};
+    f->scopes[0] = (job_scope){.root = job_text_root(c->engine, &c->salt, c->format)};
     int rc = pml_plan_flatten(p, f->tokens, f->positions, err);
     if (rc) return rc;
     f->n_runs = job_count_runs(f->positions, n);

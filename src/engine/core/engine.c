@@ -316,7 +316,8 @@ static int open_shape(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     const rp_kv_format modules = model_is_encoder(e->model) ? RP_KV_F32 : o->kv_format;
     const rp_kv_format format = kv_format_is_encoded(modules) ? RP_KV_INT8 : modules;
     *e->formats = (pml_formats){.text = format, .modules = modules, .method = REDUCTION_KVZIP};
-    int rc = reduction_options_read(o->keep_share, o->keep_method, &e->formats->keep, &e->formats->method, err);
+    int rc = engine_check_module_states(e, o->module_states, err);
+    if (!rc) rc = reduction_options_read(o->keep_share, o->keep_method, &e->formats->keep, &e->formats->method, err);
     if (!rc && e->formats->keep > 0 && e->formats->keep != REDUCTION_ALL)
         rc = engine_check_reduces(e, "keep_share", err);
     if (!rc) rc = job_features_open_engine(e, o, err);
@@ -432,6 +433,7 @@ static void take_options(rp_engine *e, const rp_engine_options *o) {
     e->steps->token_goal_us = (double)o->token_goal_ms * 1e3;
     e->plans_only = o->cluster->plans_only;
     e->is_recurrent = model_is_recurrent(&e->model->net);
+    e->module_states = e->is_recurrent ? o->module_states : RP_MODULE_STATES_EXACT;
     if (o->cluster->key) {
         memcpy(whole_of(e)->cluster_key.bytes, o->cluster->key, sizeof(e->cluster_key->bytes));
         e->cluster_key = &whole_of(e)->cluster_key;

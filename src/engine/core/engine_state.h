@@ -37,6 +37,7 @@ struct rp_engine {
                                                     key contains one of them */
     char identity[2 * BASE_KEY_BYTES + 1];       /* the fingerprint, in hexadecimal digits */
     bool is_recurrent;                           /* the model has recurrent layers */
+    rp_module_states module_states;              /* of such a model; else RP_MODULE_STATES_EXACT */
     bool plans_only;                             /* without backend, store, tree and thread */
     struct span_reporter *reporter;              /* of the store's changes; NULL: not reported */
     const base_key *cluster_key;                 /* NULL: none */

@@ -70,7 +70,8 @@ typedef enum job_phase { JOB_WAITING,
 /* Own tokens from `first` on, up to those of the next scope: what they attend to besides one another. */
 typedef struct job_scope {
     int32_t first;
-    base_key root; /* of these tokens in the prefix tree (job_tokens.c) */
+    base_key root;               /* of these tokens in the prefix tree (job_tokens.c) */
+    int32_t first_view, n_views; /* that they attend to, besides those of the scopes before: of the plan's views */
 } job_scope;
 
 /* A request, or the parameters of another kind of job. Written by the submitting thread until the job is queued. */
@@ -201,10 +202,10 @@ static inline bool job_is_answering(const rp_job *c) {
 
 /* Has all that it found been read from disk? Could a part of it not be read? */
 static inline bool job_is_ready(const rp_job *c) {
-    return sequence_is_ready(&c->seq.context) && checkpoints_are_ready(c);
+    return sequence_is_ready(&c->seq.context) && checkpoints_are_ready(c) && segment_needs_are_ready(&c->needs);
 }
 static inline bool job_has_failed(const rp_job *c) {
-    return kv_context_has_failed(&c->seq.context) || checkpoints_have_failed(c);
+    return kv_context_has_failed(&c->seq.context) || checkpoints_have_failed(c) || segment_needs_have_failed(&c->needs);
 }
 
 int job_new(rp_job **out, rp_engine *e, job_kind kind, rp_error *err);

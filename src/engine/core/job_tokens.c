@@ -91,8 +91,9 @@ static bool is_seen(const pml_plan *p, const pml_item *view, int32_t pos) {
 }
 
 /* The root of the tokens from i on: those from `begin` to i have the root `before`. *view: the next view; moves to the
- * first that token i does not attend to. */
-static base_key name_scope(const rp_job *c, const base_key *before, int32_t begin, int32_t i, const pml_item **view) {
+ * first that token i does not attend to. *out_views: how many it moves by. */
+static base_key name_scope(const rp_job *c, const base_key *before, int32_t begin, int32_t i, const pml_item **view,
+                           int32_t *out_views) {
     const pml_plan *p = c->plan;
     uint64_t n_views = 0;
     base_key root;
@@ -108,6 +109,8 @@ static base_key name_scope(const rp_job *c, const base_key *before, int32_t begi
     for (; is_seen(p, *view, c->positions[i]); *view = next_view(p, (size_t)(*view - p->items) + 1), n_views++)
         hash_view(p, *view, &h);
     base_hash_u64(&h, n_views);
+    if (c->engine->is_recurrent) base_hash_u64(&h, (uint64_t)c->engine->module_states);
+    *out_views = (int32_t)n_views;
     BASE_ASSERT(n_views > 0 || i == c->switch_at); /* what begins a scope */
     if (c->wants.adapter && i == c->switch_at) base_hash_key(&h, &c->wants.adapter->key);
     base_hash_final(&h, &root);
@@ -123,12 +126,14 @@ static void list_scopes(rp_job *c, bool flat) {
     const int32_t switch_at = adapter ? c->switch_at : INT32_MAX; /* from there on, the adapter computes the tokens */
     base_key root = job_text_root(c->engine, &c->salt, c->format);
     c->n_scopes = 0;
-    for (int32_t i = 0, begin = 0; i < c->n_prompt; i++) {
+    for (int32_t i = 0, begin = 0, first_view = 0; i < c->n_prompt; i++) {
+        int32_t n_views = 0;
         const bool grows = i == switch_at || is_seen(c->plan, view, c->positions[i]);
         if (!grows && i > 0) continue;
-        if (grows) root = name_scope(c, &root, begin, i, &view);
+        if (grows) root = name_scope(c, &root, begin, i, &view, &n_views);
         BASE_ASSERT(c->n_scopes < c->cap_scopes);
-        c->scopes[c->n_scopes++] = (job_scope){i, root};
+        c->scopes[c->n_scopes++] = (job_scope){i, root, first_view, n_views};
+        first_view += n_views;
         begin = i;
     }
     BASE_ASSERT(!view); /* the last token of a plan is at the highest position */
@@ -149,6 +154,17 @@ int32_t job_scope_of(const rp_job *c, int32_t i) {
     BASE_ASSERT(i >= 0 && c->n_scopes > 0);
     while (k + 1 < c->n_scopes && c->scopes[k + 1].first <= i) k++;
     return k;
+}
+
+segment_states job_view_states(const rp_job *c, int32_t i) {
+    int32_t k = 0;
+    if (!c->engine->is_recurrent) return SEGMENT_STATES_NONE;
+    while (k < c->n_scopes && i >= c->scopes[k].first_view + c->scopes[k].n_views) k++;
+    BASE_ASSERT(k < c->n_scopes);                                           /* each view is of one */
+    if (c->scopes[k].first < c->prefix.n_found) return SEGMENT_STATES_NONE; /* the job continues after it */
+    if (c->engine->module_states == RP_MODULE_STATES_COMPOSED) return SEGMENT_STATES_BOTH;
+    const bool is_last = i + 1 == c->scopes[k].first_view + c->scopes[k].n_views; /* it replaces earlier states */
+    return is_last ? SEGMENT_STATES_END : SEGMENT_STATES_NONE;
 }
 
 /* ---- the list ---- */
@@ -190,7 +206,7 @@ int job_take_tokens(rp_job *c, const base_key *salt, int32_t *tokens, int32_t *p
     c->n_prompt = c->n_tokens = c->cap_tokens = n;
     c->n_runs = job_count_runs(positions, n);
     c->n_scopes = c->cap_scopes = 1;
-    c->scopes[0] = (job_scope){0, job_text_root(c->engine, salt, c->format)};
+    c->scopes[0] = (job_scope){.root = job_text_root(c->engine, salt, c->format)};
     return RP_OK;
 }
 
@@ -212,6 +228,16 @@ int64_t job_own_blocks(const rp_job *c, int32_t n, bool keeps_windows) {
     const int64_t others = room.blocks + kv_states_blocks(c->engine->pool);
     return others + sequence_blocks_in(c->engine->pool, c->format, n + w->n_extra + w->n_late, runs,
                                        keeps ? 0 : c->engine->chunk_tokens, keeps);
+}
+
+/* Of the states of recurrent layers that its views need. */
+static int64_t view_states_blocks(const rp_job *c) {
+    int64_t n = 0;
+    if (!c->engine->is_recurrent) return 0;
+    for (int32_t k = 0; k < c->n_scopes; k++)
+        for (int32_t i = 0; i < c->scopes[k].n_views; i++)
+            n += job_view_states(c, c->scopes[k].first_view + i) != SEGMENT_STATES_NONE;
+    return n * kv_states_blocks(c->engine->pool);
 }
 
 /* Upper bound of the blocks that a segment's prefill takes, its encoded form included. */
@@ -241,7 +267,7 @@ int64_t job_count_blocks(const rp_job *c, int32_t n, bool keeps_windows) {
     const pml_plan *p = c->plan;
     bool any_reduced = false;
     for (size_t i = 0; i < p->n_items && !c->exact; i++) any_reduced |= p->items[i].reduced;
-    int64_t blocks = job_own_blocks(c, n, keeps_windows);
+    int64_t blocks = job_own_blocks(c, n, keeps_windows) + view_states_blocks(c);
     for (size_t i = 0; i < p->n_items && !c->exact; i++) {
         const pml_segment *s = p->items[i].is_view ? &p->layout->segments[p->items[i].segment] : NULL;
         if (s) blocks += any_reduced ? most_segment_blocks(c, s, p->items[i].reduced) : least_segment_blocks(c, s);

@@ -36,6 +36,8 @@ static inline int32_t job_scope_end(const rp_job *c, int32_t k) {
 }
 /* The scope of its token i. */
 int32_t job_scope_of(const rp_job *c, int32_t i);
+/* The states of recurrent layers that it needs of its plan's i-th view (checkpoints.h). */
+segment_states job_view_states(const rp_job *c, int32_t i);
 /* The number of runs of consecutive positions. */
 int32_t job_count_runs(const int32_t *positions, int32_t n);
 /* Most blocks that n own tokens of the job take, tokens that may be selected for recomputation included. */

@@ -14,6 +14,7 @@
 #include "base/sized.h"
 #include "engine/background/audit.h"
 #include "engine/background/reductions.h"
+#include "engine/core/abilities.h"
 #include "engine/core/engine_state.h"
 #include "engine/core/fallback.h"
 #include "engine/core/identity.h"
@@ -204,7 +205,7 @@ static int make_plan(rp_job *c, const rp_request *o, rp_error *err) {
     if ((rc = p->kind == RP_PROMPT_BUILT ? build_prompt(c, o, name, err) : parse_prompt(c, o, name, err))) return rc;
     c->format =
         c->request->schema->layout->formats.text; /* of both or of neither: the engine may fall back meanwhile */
-    const bool is_exact = o->reuse == RP_REUSE_EXACT || !model_capabilities(c->engine->model).modules;
+    const bool is_exact = o->reuse == RP_REUSE_EXACT || !engine_reuses_modules(c->engine);
     rp_quality quality = is_exact ? (rp_quality){RP_QUALITY_EXACT, 0} : o->quality;
     rc = pml_plan_new(&c->plan, c->request->schema->layout, c->request->document, p->continues_last, quality,
                       audit_least(c), err);

@@ -15,6 +15,7 @@
 #include "base/memory.h"
 #include "engine/core/cost_model.h"
 #include "engine/core/drafts.h"
+#include "engine/core/abilities.h"
 #include "engine/core/engine_state.h"
 #include "engine/core/job.h"
 #include "engine/core/job_feature.h"
@@ -512,15 +513,26 @@ static void warn_of_missing(rp_job *c, int32_t n) {
     }
 }
 
+/* Are its modules text because of recurrent layers, and not because the request asked for that? */
+static bool are_modules_text(const rp_job *c) {
+    const pml_plan *p = c->plan;
+    bool any = false;
+    if (!p->layout || engine_reuses_modules(c->engine) || c->request->options.reuse == RP_REUSE_EXACT) return false;
+    for (size_t i = 0; i < p->n_items && !any; i++) any = p->items[i].is_view && p->items[i].holder > 0;
+    return any;
+}
+
 static int describe_warnings(rp_job *c, rp_error *err) {
     rp_result *r = c->result;
     result_owner *owner = r->owner;
     int64_t end = (int64_t)c->plan->end + r->n_tokens - c->n_dropped;
     int32_t trained = c->engine->model->net.hp.n_ctx_train;
+    const bool is_text = are_modules_text(c);
     int32_t n_of_features = 0;
     while (job_features_warning(c, n_of_features)) n_of_features++;
-    BASE_ASSERT((end > trained) + n_of_features < RP_MAX_WARNINGS); /* none of these is omitted */
-    int32_t n = (int32_t)BASE_MIN(c->plan->n_missing, (size_t)INT32_MAX / 2) + (end > trained) + n_of_features;
+    const int32_t n_first = (end > trained) + is_text + n_of_features;
+    BASE_ASSERT(n_first < RP_MAX_WARNINGS); /* none of these is omitted */
+    int32_t n = (int32_t)BASE_MIN(c->plan->n_missing, (size_t)INT32_MAX / 2) + n_first;
     if (n == 0) return RP_OK;
     r->warnings = base_calloc(RP_MAX_WARNINGS, sizeof(*r->warnings));
     owner->warnings = base_calloc(RP_MAX_WARNINGS, WARNING_BYTES);
@@ -530,9 +542,13 @@ static int describe_warnings(rp_job *c, rp_error *err) {
         snprintf(next_warning(r, n), WARNING_BYTES, "prompt and answer take %lld positions, but the model was trained "
                                                     "for %d: output beyond them may be wrong",
                  (long long)end, trained);
+    if (is_text)
+        snprintf(next_warning(r, n), WARNING_BYTES,
+                 "modules are text of this prompt, as '%s' has recurrent layers: module_states 'last'%s reuses them",
+                 c->engine->model->arch->name, model_states_compose(&c->engine->model->net) ? " or 'composed'" : "");
     for (int32_t i = 0; i < n_of_features; i++)
         snprintf(next_warning(r, n), WARNING_BYTES, "%s", job_features_warning(c, i));
-    warn_of_missing(c, n - (end > trained) - n_of_features);
+    warn_of_missing(c, n - n_first);
     return RP_OK;
 }
 

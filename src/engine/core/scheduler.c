@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "engine/background/background.h"
 #include "engine/background/scaffolds.h"
+#include "engine/core/abilities.h"
 #include "engine/core/commands.h"
 #include "engine/core/draft_model.h"
 #include "engine/core/engine_state.h"
@@ -192,7 +193,10 @@ static int need_segment(rp_engine *e, rp_job *c, bool *need, rp_error *err) {
     while (c->next_segment < l->n_segments && !is_cached(l, &l->segments[c->next_segment])) c->next_segment++;
     *need = c->next_segment < l->n_segments;
     if (!*need) return RP_OK;
-    segment_view view = {c->next_segment, 0, l->segments[c->next_segment].n_tokens, true, NULL, 0, false};
+    const segment_view view = {.segment = c->next_segment,
+                               .n_tokens = l->segments[c->next_segment].n_tokens,
+                               .mask_holes = true,
+                               .states = e->is_recurrent ? SEGMENT_STATES_END : SEGMENT_STATES_NONE};
     int rc = segment_needs_reserve(&c->needs, 1, err);
     return rc ? rc : segment_needs_add(e, &c->needs, c->request->schema, &view, c, true, err);
 }
@@ -204,11 +208,17 @@ static int need_views(rp_engine *e, rp_job *c, rp_error *err) {
     int rc = segment_needs_reserve(&c->needs, (int32_t)p->n_items, err);
     for (size_t i = 0; i < p->n_items && !rc; i++) {
         const pml_item *item = &p->items[i];
-        segment_view view = {item->segment, item->shift, item->n_tokens, true,
-                             pml_item_again(p, item), item->n_again, item->reduced};
-        if (item->is_view)
-            rc = segment_needs_add(e, &c->needs, c->request->schema, &view, c, c->request->options.reuse == RP_REUSE_ON,
-                                   err);
+        if (!item->is_view) continue;
+        const segment_view view = {.segment = item->segment,
+                                   .shift = item->shift,
+                                   .n_tokens = item->n_tokens,
+                                   .mask_holes = true,
+                                   .again = pml_item_again(p, item),
+                                   .n_again = item->n_again,
+                                   .reduced = item->reduced,
+                                   .states = job_view_states(c, c->needs.n)};
+        rc = segment_needs_add(e, &c->needs, c->request->schema, &view, c, c->request->options.reuse == RP_REUSE_ON,
+                               err);
     }
     return rc;
 }
@@ -353,7 +363,7 @@ static void scheduler_admit(rp_engine *e, rp_job *c) {
 static bool has_ended_prefill(const rp_job *c) {
     const pml_layout *l = c->kind == JOB_MODULE_PREFILL ? c->request->schema->layout : NULL;
     int32_t i = c->next_segment;
-    if (l && !model_capabilities(c->engine->model).modules) return true; /* modules are text */
+    if (l && !engine_reuses_modules(c->engine)) return true; /* modules are text */
     while (l && i < l->n_segments && !is_cached(l, &l->segments[i])) i++;
     return l && i >= l->n_segments;
 }
@@ -474,7 +484,7 @@ static void compose_all(rp_engine *e) {
         next = j->next;
         int rc = j->needs.rc;
         if (!rc && !j->composed && j->needs.n_missing == 0) rc = segment_prefill_compose(e, j, &err);
-        else if (!rc && j->composed && kv_context_has_failed(&j->seq.context)) rc = segment_prefill_requeue(e, j, &err);
+        else if (!rc && j->composed && segment_prefill_has_failed(j)) rc = segment_prefill_requeue(e, j, &err);
         if (!rc) continue;
         segment_prefill_fail(e, j, &err);
         next = e->prefills; /* others may have been freed with it */

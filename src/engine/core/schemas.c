@@ -204,7 +204,7 @@ static int check_formats(const rp_engine *e, const pml_layout *l, rp_error *err)
 
 static int check_keep(const rp_engine *e, const pml_layout *l, rp_error *err) {
     int32_t i = 0;
-    if (!model_capabilities(e->model).modules) return RP_OK; /* modules are text */
+    if (!engine_reuses_modules(e)) return RP_OK; /* modules are text */
     while (i < l->n_segments && l->segments[i].keep == 0) i++;
     rp_error why;
     return i == l->n_segments || !engine_check_reduces(e, "keep", &why)

@@ -122,7 +122,7 @@ static int append_rows(step *s, step_part *p, int32_t n, const int32_t *drafts, 
     BASE_ASSERT(n + n_drafts <= e->steps->max_rows - s->n_rows);
     p->first_row = s->n_rows;
     p->n_rows = n + n_drafts;
-    if (p->job) rc = checkpoints_begin(p->job, &p->err);
+    rc = p->job ? checkpoints_begin(p->job, &p->err) : segment_prefill_begin(e, p->prefill, &p->err);
     for (int32_t i = 0; i < n + n_drafts && !rc; i++) {
         model_row *row = &e->steps->rows[s->n_rows + i];
         int32_t last = seq->done + n - 1, k = seq->done + i;
@@ -162,7 +162,7 @@ static void step_add_part(step *s, rp_job *c, segment_prefill *j, int32_t n, int
     step_part *p = &e->steps->parts[s->n_parts];
     *p = (step_part){.job = c, .prefill = j, .first_logits = -1};
     p->rc = append_rows(s, p, n, drafts, n_drafts);
-    e->steps->states[s->n_parts] = c ? c->states.now : NULL;
+    e->steps->states[s->n_parts] = c ? c->states.now : j->states;
     e->steps->tentative[s->n_parts] = e->is_recurrent && n_drafts > 0;
     e->steps->contexts[s->n_parts++] = &sequence_of(p)->context;
     if (p->rc) {
@@ -229,7 +229,7 @@ static int32_t list_waiting(const step *s) {
     step_part *list = e->steps->parts + s->n_parts;
     int32_t n = 0;
     for (segment_prefill *j = e->prefills; j && n < ENGINE_STEP_PREFILLS; j = j->next)
-        if (j->composed && !j->in_background && sequence_is_ready(&j->seq.context))
+        if (j->composed && !j->in_background && segment_prefill_is_ready(j))
             list[n] = (step_part){.prefill = j, .first_row = n}, n++;
     /* more may be resumed at once than are listed */
     for (int32_t i = 0; i < e->n_running && s->n_parts + n < e->steps->max_parts; i++)
@@ -335,7 +335,7 @@ static void settle_prefill(rp_engine *e, segment_prefill *j, const step_part *p)
     rp_error err = p->err;
     rp_job *asker = j->asker;
     int rc = p->rc;
-    if (kv_context_has_failed(&j->seq.context)) return; /* its rows are invalid: scheduler.c requeues it */
+    if (segment_prefill_has_failed(j)) return; /* its rows are invalid: scheduler.c requeues it */
     if (!rc) {
         j->seq.done += p->n_rows;
         BASE_ASSERT(j->seq.done <= j->seq.n);

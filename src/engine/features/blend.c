@@ -52,11 +52,16 @@ static job_blend *blend_of(const rp_job *c) { return job_feature_state(c, &blend
 
 /* ---- the plan ---- */
 
+/* Recurrent layers have no states for tokens that are computed out of their order. */
+static bool can_probe(const rp_job *c) {
+    return model_probe_layer(c->engine->model) >= 0 && !c->engine->is_recurrent;
+}
+
 static bool may_choose_of(const pml_item *item) { return module_share_includes(item, RP_QUALITY_BLEND); }
 
 /* Maximum number of tokens that a planned job chooses; 0: no module has this quality. */
 static void blend_count(rp_job *c) {
-    const bool none = c->exact || c->plan->asked.mode == RP_QUALITY_SCAFFOLD || model_probe_layer(c->engine->model) < 0;
+    const bool none = c->exact || c->plan->asked.mode == RP_QUALITY_SCAFFOLD || !can_probe(c);
     c->wants.n_extra = none ? 0 : module_share_most(c->plan, RP_QUALITY_BLEND);
     c->wants.scatters = c->wants.n_extra > 0;
 }
@@ -298,7 +303,7 @@ static const char *blend_miss_reason(BASE_UNUSED const rp_job *c) { return "new"
 
 static void blend_count_again(const rp_job *c, rp_quality asked, job_again *out) {
     const job_blend *b = blend_of(c);
-    if (asked.mode == RP_QUALITY_BLEND && model_probe_layer(c->engine->model) < 0) out->why = "model";
+    if (asked.mode == RP_QUALITY_BLEND && !can_probe(c)) out->why = "model";
     if (!b) return;
     out->n_probed += b->n_probed;
     out->n_forgotten += b->n_forgotten;

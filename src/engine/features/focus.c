@@ -70,7 +70,8 @@ static job_focus *focus_of(const rp_job *c) { return job_feature_state(c, &focus
 
 /* Maximum number of tokens that a planned job chooses; 0: no module has this quality. */
 static void focus_count(rp_job *c) {
-    const bool none = c->exact || c->plan->asked.mode == RP_QUALITY_SCAFFOLD;
+    const bool none = c->exact || c->plan->asked.mode == RP_QUALITY_SCAFFOLD ||
+                      c->engine->is_recurrent; /* no states for tokens that are computed out of their order */
     c->wants.n_late = none ? 0 : module_share_most(c->plan, RP_QUALITY_FOCUS);
 }
 
@@ -320,7 +321,8 @@ static int focus_amend(rp_job *c, rp_error *err) {
     return rc;
 }
 
-static void focus_count_again(const rp_job *c, BASE_UNUSED rp_quality asked, job_again *out) {
+static void focus_count_again(const rp_job *c, rp_quality asked, job_again *out) {
+    if (asked.mode == RP_QUALITY_FOCUS && c->engine->is_recurrent) out->why = "model";
     const job_focus *f = focus_of(c);
     if (!f) return;
     if (f->stage != FOCUS_OFF) out->why = "certain";

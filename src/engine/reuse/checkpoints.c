@@ -16,6 +16,7 @@
 #include "engine/core/job.h"
 #include "engine/core/job_tokens.h"
 #include "engine/reuse/prefix.h"
+#include "engine/reuse/segment_prefills.h"
 #include "kv/block_pool.h"
 #include "kv/span.h"
 #include "model/model.h"
@@ -77,7 +78,8 @@ static void find_points(rp_job *c) {
     size_t n_modules, module = 0;
     base_free(s->points);
     s->n_points = 0;
-    if (!(s->points = base_alloc((size_t)(most / every + 1 + LAST_PARTS) * sizeof(*s->points)))) return;
+    const size_t most_points = (size_t)(most / every + 1 + LAST_PARTS + c->n_scopes);
+    if (!(s->points = base_alloc(most_points * sizeof(*s->points)))) return;
     int32_t *modules = module_ends(c, &n_modules);
     for (int32_t n = 1; n <= most; n++) {
         bool is_end = most - n >= MOST_HEAD && tokenizer_is_end(t, c->tokens[n - 1]);
@@ -95,7 +97,52 @@ static void find_points(rp_job *c) {
     }
     for (int32_t i = 0; i < LAST_PARTS; i++)
         if (last[i] > 0) add_point(s, last[i]);
+    for (int32_t k = 1; k < c->n_scopes; k++)
+        if (c->scopes[k].n_views > 0 && c->scopes[k].first <= most) add_point(s, c->scopes[k].first);
     base_free(modules);
+}
+
+/* ---- states of modules ---- */
+
+/* Changes the running states to those after a view. */
+static int enter_view(rp_job *c, const segment_need *need, rp_error *err) {
+    backend *b = c->engine->backend;
+    const int32_t n_layers = kv_pool_shape(c->engine->pool)->n_layers;
+    if (need->view.states == SEGMENT_STATES_NONE) return RP_OK;
+    BASE_ASSERT(need->end);
+    kv_span_wait(need->end, n_layers);
+    if (need->begin) kv_span_wait(need->begin, n_layers);
+    if (segment_needs_have_failed(need->owner)) return RP_OK; /* its rows are invalid: the job will be requeued */
+    if (need->view.states == SEGMENT_STATES_BOTH)
+        return b->ops->recurrence->states_compose(b, c->states.now, need->end, need->begin, err);
+    b->ops->recurrence->states_load(b, c->states.now, need->end);
+    return RP_OK;
+}
+
+/* No scope follows: what its views were entered with may be evicted. */
+static void drop_view_states(rp_job *c) {
+    for (int32_t i = 0; i < c->needs.n; i++) {
+        segment_need *need = &c->needs.items[i];
+        kv_span_unref(need->end);
+        kv_span_unref(need->begin);
+        need->end = need->begin = NULL;
+    }
+}
+
+/* The job's next token begins to attend to views: the states change to those after them. */
+static int enter_scopes(rp_job *c, rp_error *err) {
+    job_states *s = &c->states;
+    const int32_t next = prefix_computed(c);
+    int rc = RP_OK;
+    for (; s->n_entered < c->n_scopes && c->scopes[s->n_entered].first <= next && !rc; s->n_entered++) {
+        const job_scope *scope = &c->scopes[s->n_entered];
+        if (scope->first < next) continue; /* it is before the checkpoint that the job continued from */
+        const segment_need *views = c->needs.items + scope->first_view;
+        BASE_ASSERT(scope->n_views == 0 || views[scope->n_views - 1].view.states != SEGMENT_STATES_NONE);
+        for (int32_t i = 0; i < scope->n_views && !rc; i++) rc = enter_view(c, &views[i], err);
+        if (!rc && s->n_entered + 1 == c->n_scopes && !segment_needs_have_failed(&c->needs)) drop_view_states(c);
+    }
+    return rc;
 }
 
 /* ---- what a job continues from ---- */
@@ -121,15 +168,16 @@ bool checkpoints_have_failed(const rp_job *c) { return c->states.from && kv_span
 int checkpoints_begin(rp_job *c, rp_error *err) {
     job_states *s = &c->states;
     backend *b = c->engine->backend;
-    if (!c->engine->is_recurrent || (s->now && !s->from)) return RP_OK;
+    if (!c->engine->is_recurrent) return RP_OK;
     const int rc = s->now ? RP_OK : b->ops->recurrence->states_new(b, &s->now, err);
-    if (rc || !s->from) return rc;
+    if (rc) return rc;
+    if (!s->from) return enter_scopes(c, err);
     kv_span_wait(s->from, kv_pool_shape(c->engine->pool)->n_layers);
     if (kv_span_has_failed(s->from)) return RP_OK; /* its rows are invalid: the job will be requeued */
     b->ops->recurrence->states_load(b, s->now, s->from);
     kv_span_unref(s->from);
     s->from = NULL;
-    return RP_OK;
+    return enter_scopes(c, err);
 }
 
 void checkpoints_use(const rp_job *c) {
@@ -155,7 +203,11 @@ static int32_t next_point(const rp_job *c, int32_t n) {
 
 int32_t checkpoints_next(const rp_job *c, int32_t n) {
     const int32_t done = prefix_computed(c);
-    return leaves_any(c) ? BASE_MIN(n, next_point(c, done) - done) : n;
+    if (!c->engine->is_recurrent) return n;
+    if (leaves_any(c)) n = BASE_MIN(n, next_point(c, done) - done);
+    for (int32_t k = c->states.n_entered; k < c->n_scopes; k++)
+        if (c->scopes[k].n_views > 0 && c->scopes[k].first > done) n = BASE_MIN(n, c->scopes[k].first - done);
+    return n;
 }
 
 static void save(rp_job *c) {

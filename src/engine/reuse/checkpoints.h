@@ -25,6 +25,20 @@
  * The running states themselves are in the backend's memory: so many blocks of the pool as a checkpoint takes stay
  * reserved for each job, and unused (job_tokens.c).
  *
+ * Modules that are reused (rp_engine_options.module_states) have a checkpoint each, after their last token, which their
+ * prefill left beside their KV (segment_prefills.h). Views change the states of a job where its tokens begin to attend
+ * to them, at the beginning of a scope (job_tokens.c):
+ *
+ *   by position   | text | view A | view B | link tokens of C | view C | text, answer |
+ *   last          0      S(A)     S(B) ------------------------> S(C) -------------->
+ *   composed      0 ---->         ... each view: S = S(view) + decays (S - states that the view began with)
+ *
+ *   last          the states after the last of the views; those before are forgotten.
+ *   composed      those, and what remains of the states before the view after all decays of its tokens. Link tokens
+ *                 and arguments are tokens of the job like any other: they move the states in their order.
+ *
+ * A step ends before such a place, and there is a checkpoint at it.
+ *
  * Models without recurrent layers: nothing happens. The engine's thread.
  */
 #ifndef ENGINE_CHECKPOINTS_H
@@ -44,12 +58,11 @@ struct kv_span;
 typedef struct job_states {
     struct backend_states *now; /* after the job's last computed token; NULL: it has computed none since it was
                                    composed */
-    struct kv_span *
-        from;        /* continues from these, which may still be loading; NULL: from the beginning of the text, or `now`
-                       is set */
-    int32_t branch;  /* tokens whose KV was cached, if more than were found; else 0 */
-    int32_t last;    /* of its checkpoints, found or saved: after so many tokens */
-    int32_t *points; /* [n_points] of its prompt, ascending: numbers of tokens */
+    struct kv_span *from;       /* continues from these, maybe still loading; NULL: from the start, or `now` is set */
+    int32_t branch;             /* tokens whose KV was cached, if more than were found; else 0 */
+    int32_t last;               /* of its checkpoints, found or saved: after so many tokens */
+    int32_t n_entered;          /* of its scopes: the states are those after the views that these begin with */
+    int32_t *points;            /* [n_points] of its prompt, ascending: numbers of tokens */
     int32_t n_points;
     struct {
         struct kv_span *span;
@@ -62,7 +75,8 @@ typedef struct job_states {
 void checkpoints_find(rp_job *c);
 /* Of n tokens to compute next: those before a checkpoint has to be made. */
 int32_t checkpoints_next(const rp_job *c, int32_t n);
-/* Before rows of the job are computed: waits until the states that it continues from are loaded. RP_ERR_MEMORY. */
+/* Before rows of the job are computed: waits until the states that it continues from, or that its views change them
+ * to, are loaded. RP_ERR_MEMORY. */
 int checkpoints_begin(rp_job *c, rp_error *err);
 /* Are these loaded? Could they not be read? */
 bool checkpoints_are_ready(const rp_job *c);

@@ -26,6 +26,7 @@
 #include "backend/backend.h"
 #include "pml/document.h"
 #include "pml/layout.h"
+#include "store/index/span_tree.h"
 #include "store/record/record.h"
 #include "store/span_store.h"
 
@@ -68,6 +69,11 @@ static void hurry_prefill(segment_prefill *prefill, rp_job *asker) {
         if (prefill->needs.items[i].prefill) hurry_prefill(prefill->needs.items[i].prefill, asker);
 }
 
+static void drop_states(rp_engine *e, segment_prefill *prefill) {
+    if (prefill->states) e->backend->ops->recurrence->states_free(e->backend, prefill->states);
+    prefill->states = NULL;
+}
+
 static void segment_prefills_free_prefill(rp_engine *e, segment_prefill *prefill) {
     BASE_ASSERT(!prefill->waiters);
     segment_prefill **link = &e->prefills;
@@ -76,19 +82,22 @@ static void segment_prefills_free_prefill(rp_engine *e, segment_prefill *prefill
     segment_needs_release(e, &prefill->needs);
     kv_context_clear(&prefill->seq.context);
     sequence_reset(&prefill->seq);
+    drop_states(e, prefill);
     segment_reduction_free(prefill->reduction);
     engine_schema_unref(e, prefill->schema);
     base_free(prefill->later);
     base_free(prefill);
 }
 
-/* Reserves the blocks that a prefill may take: of its tokens, and of their encoded form. */
+/* Reserves the blocks that a prefill may take: of its tokens, and of their encoded form; of recurrent layers' states,
+   running ones and the checkpoint that they become. */
 static void reserve_blocks(const rp_engine *e, segment_prefill *prefill) {
     const pml_segment *s = segment_prefill_segment(prefill);
     int64_t blocks = prefill->reduction ? segment_reduction_blocks(e, s)
                                         : sequence_held_blocks(e->pool, segment_open_format(e, s), s->n_tokens);
     if (!prefill->reduction && kv_format_is_encoded(s->format))
         blocks += sequence_held_blocks(e->pool, s->format, s->n_tokens);
+    blocks += 2 * kv_states_blocks(e->pool);
     sequence_reserve(&prefill->seq, blocks);
     prefill->seq.context.format = segment_open_format(e, s);
 }
@@ -106,7 +115,11 @@ static int add_scope(rp_engine *e, segment_prefill *prefill, int depth, rp_error
     for (int32_t i = 0; i < s->n_scope && !rc; i++) {
         int32_t index = pml_segment_scope(l, s)[i];
         const pml_segment *t = &l->segments[index];
-        segment_view view = {index, pml_scope_position(l, s, i, &cursor) - t->pos, t->n_tokens, false, NULL, 0, false};
+        const segment_view view = {.segment = index,
+                                   .shift = pml_scope_position(l, s, i, &cursor) - t->pos,
+                                   .n_tokens = t->n_tokens,
+                                   .states = e->is_recurrent && i + 1 == s->n_scope ? SEGMENT_STATES_END
+                                                                                    : SEGMENT_STATES_NONE};
         rc = add_need(e, &prefill->needs, prefill->schema, &view, prefill->asker, prefill->kept, depth + 1, err);
     }
     if (rc || !prefill->reduction || segment_reduction_recomputes(prefill->reduction)) return rc;
@@ -162,6 +175,104 @@ int segment_prefill_compose(rp_engine *e, segment_prefill *prefill, rp_error *er
     return rc || !prefill->reduction ? rc : segment_reduction_begin(prefill->reduction, &prefill->seq, err);
 }
 
+/* "cities/plan/miami": for the inspection of records. */
+static void pml_layout_label_of(const pml_layout *l, const pml_segment *s, char *out) {
+    size_t n = (size_t)snprintf(out, RECORD_MAX_LABEL + 1, "%s/", l->schema->nodes[0].name);
+    if (n > RECORD_MAX_LABEL) return;
+    pml_path(l->schema, s->holder, out + n, RECORD_MAX_LABEL + 1 - n);
+    if (!out[n]) out[n - 1] = '\0';
+}
+
+/* The terms of its module, or of one that contains it: the innermost TTL; a pin applies to everything inside. */
+static span_terms terms_of(const pml_layout *l, const pml_segment *s) {
+    const pml_node *nodes = l->schema->nodes;
+    span_terms terms = {0};
+    for (int32_t i = s->holder; i > 0; i = nodes[i].parent) {
+        if (terms.ttl_s == 0) terms.ttl_s = nodes[i].ttl_seconds;
+        terms.pin |= nodes[i].pin;
+    }
+    return terms;
+}
+
+/* ---- states of recurrent layers ---- */
+
+/* Those that its first token begins with; NULL: none before any token. */
+static kv_span *states_before(const segment_prefill *prefill) {
+    const int32_t n_scope = segment_prefill_segment(prefill)->n_scope;
+    return n_scope > 0 ? prefill->needs.items[n_scope - 1].end : NULL;
+}
+
+static int32_t n_state_layers(const kv_span *states) { return kv_span_shape(states)->n_layers; }
+
+static bool are_loaded(const kv_span *states) {
+    return !states || kv_span_layers_ready(states) == n_state_layers(states);
+}
+
+int segment_prefill_begin(rp_engine *e, segment_prefill *prefill, rp_error *err) {
+    kv_span *before = states_before(prefill);
+    if (!e->is_recurrent || prefill->states) return RP_OK;
+    BASE_ASSERT(prefill->seq.done == 0 && prefill->needs.n_missing == 0);
+    const int rc = e->backend->ops->recurrence->states_new(e->backend, &prefill->states, err);
+    if (rc) return rc;
+    if (before) kv_span_wait(before, n_state_layers(before));
+    if (before && kv_span_has_failed(before)) return RP_OK; /* its rows are invalid: it will be requeued */
+    if (before) e->backend->ops->recurrence->states_load(e->backend, prefill->states, before);
+    e->backend->ops->recurrence->states_begin(e->backend, prefill->states);
+    return RP_OK;
+}
+
+bool segment_prefill_is_ready(const segment_prefill *prefill) {
+    return sequence_is_ready(&prefill->seq.context) && segment_needs_are_ready(&prefill->needs);
+}
+
+bool segment_prefill_has_failed(const segment_prefill *prefill) {
+    return kv_context_has_failed(&prefill->seq.context) || segment_needs_have_failed(&prefill->needs);
+}
+
+bool segment_needs_are_ready(const segment_needs *needs) {
+    bool are = true;
+    for (int32_t i = 0; i < needs->n && are; i++)
+        are = are_loaded(needs->items[i].end) && are_loaded(needs->items[i].begin);
+    return are;
+}
+
+bool segment_needs_have_failed(const segment_needs *needs) {
+    bool any = false;
+    for (int32_t i = 0; i < needs->n && !any; i++) {
+        const segment_need *need = &needs->items[i];
+        any = (need->end && kv_span_has_failed(need->end)) || (need->begin && kv_span_has_failed(need->begin));
+    }
+    return any;
+}
+
+/* The tokens of a segment's last span. */
+static int32_t last_span_tokens(const pml_segment *s) { return s->n_tokens - (s->n_spans - 1) * KV_SPAN_TOKENS; }
+
+/* The key of the states after a segment. */
+static base_key states_name(const pml_layout *l, const pml_segment *s) {
+    return span_states_name(pml_layout_name_of(l, s), last_span_tokens(s));
+}
+
+/* A checkpoint after the prefill's last token: *out, a reference. */
+static int finish_states(rp_engine *e, segment_prefill *prefill, kv_span **out, rp_error *err) {
+    const pml_layout *l = segment_prefill_layout(prefill);
+    const pml_segment *s = segment_prefill_segment(prefill);
+    const base_key key = states_name(l, s);
+    const span_terms terms = terms_of(l, s);
+    const record about = {.kind = RECORD_STATES,
+                          .parent = *pml_layout_name_of(l, s),
+                          .at = last_span_tokens(s),
+                          .cost_us = cost_model_usual_us(e->cost, s->n_tokens, s->pos),
+                          .tenant = span_tenant(&prefill->schema->salt),
+                          .label = ""};
+    sequence_reserve(&prefill->seq, BASE_MAX(prefill->seq.reserved - kv_states_blocks(e->pool), 0));
+    const int rc = kv_span_new_states(out, e->pool, s->pos + s->n_tokens, err);
+    if (rc) return rc;
+    e->backend->ops->recurrence->states_save(e->backend, prefill->states, *out);
+    kv_span_seal(*out, &key);
+    return prefill->kept ? span_store_put(e->store, *out, NULL, &about, &terms, err) : RP_OK;
+}
+
 int32_t segment_prefill_most_rows(const segment_prefill *prefill) {
     BASE_ASSERT(prefill->composed && prefill->needs.n_missing == 0);
     return prefill->reduction ? segment_reduction_most_rows(prefill->reduction, &prefill->seq)
@@ -187,30 +298,12 @@ int segment_prefill_settle(segment_prefill *prefill, int32_t n_rows, const float
 int segment_prefill_requeue(rp_engine *e, segment_prefill *prefill, rp_error *err) {
     segment_needs_release(e, &prefill->needs);
     kv_context_clear(&prefill->seq.context);
+    drop_states(e, prefill);
     prefill->composed = false;
     prefill->seq.done = 0;
     prefill->seq.slots = 0;
     reserve_blocks(e, prefill);
     return add_scope(e, prefill, 0, err);
-}
-
-/* "cities/plan/miami": for the inspection of records. */
-static void pml_layout_label_of(const pml_layout *l, const pml_segment *s, char *out) {
-    size_t n = (size_t)snprintf(out, RECORD_MAX_LABEL + 1, "%s/", l->schema->nodes[0].name);
-    if (n > RECORD_MAX_LABEL) return;
-    pml_path(l->schema, s->holder, out + n, RECORD_MAX_LABEL + 1 - n);
-    if (!out[n]) out[n - 1] = '\0';
-}
-
-/* The terms of its module, or of one that contains it: the innermost TTL; a pin applies to everything inside. */
-static span_terms terms_of(const pml_layout *l, const pml_segment *s) {
-    const pml_node *nodes = l->schema->nodes;
-    span_terms terms = {0};
-    for (int32_t i = s->holder; i > 0; i = nodes[i].parent) {
-        if (terms.ttl_s == 0) terms.ttl_s = nodes[i].ttl_seconds;
-        terms.pin |= nodes[i].pin;
-    }
-    return terms;
 }
 
 static int keep_span(rp_engine *e, const rp_schema *schema, const pml_segment *s, int32_t i, kv_span *span,
@@ -253,13 +346,17 @@ static int keep_reduced(rp_engine *e, const rp_schema *schema, const pml_segment
     return span_store_put(e->store, span, NULL, &about, &terms, err);
 }
 
-/* Gives references to all waiters. */
-static int segment_prefill_hand_over(segment_prefill *prefill, kv_span *const *spans, int32_t n, rp_error *err) {
+/* Gives references to all waiters. end: the states after it; NULL: of a model without recurrent layers. */
+static int segment_prefill_hand_over(segment_prefill *prefill, kv_span *const *spans, int32_t n, kv_span *end,
+                                     rp_error *err) {
+    kv_span *begin = end ? states_before(prefill) : NULL;
     for (segment_need *w = prefill->waiters; w; w = w->next) {
         w->spans = base_calloc((size_t)n, sizeof(*w->spans));
         if (!w->spans) return base_fail_memory(err, (uint64_t)n * sizeof(*w->spans), "spans");
         w->n_spans = n;
         for (int32_t i = 0; i < n; i++) w->spans[i] = kv_span_ref(spans[i]);
+        if (end && w->view.states != SEGMENT_STATES_NONE) w->end = kv_span_ref(end);
+        if (begin && w->view.states == SEGMENT_STATES_BOTH) w->begin = kv_span_ref(begin);
     }
     for (segment_need *w = prefill->waiters, *next; w; w = next) {
         next = w->next;
@@ -320,12 +417,14 @@ static int finish_reduced(rp_engine *e, segment_prefill *prefill, kv_span ***out
 
 int segment_prefill_finish(rp_engine *e, segment_prefill *prefill, rp_error *err) {
     const pml_segment *s = segment_prefill_segment(prefill);
-    kv_span **spans = NULL;
+    kv_span **spans = NULL, *end = NULL;
     BASE_ASSERT(prefill->composed && prefill->seq.done == prefill->seq.n);
     int32_t n = prefill->reduction ? 0 : s->n_spans;
     int rc = prefill->reduction ? finish_reduced(e, prefill, &spans, &n, err) : finish_spans(e, prefill, &spans, err);
-    if (!rc) rc = segment_prefill_hand_over(prefill, spans, n, err);
+    if (!rc && e->is_recurrent) rc = finish_states(e, prefill, &end, err);
+    if (!rc) rc = segment_prefill_hand_over(prefill, spans, n, end, err);
     for (int32_t i = 0; i < n && spans; i++) kv_span_unref(spans[i]);
+    kv_span_unref(end);
     base_free(spans);
     if (rc) return rc;
     if (prefill->reduction)
@@ -346,6 +445,9 @@ static void forget_spans(segment_need *need) {
     for (int32_t i = 0; i < need->n_spans && need->spans; i++) kv_span_unref(need->spans[i]);
     base_free(need->spans);
     need->spans = NULL;
+    kv_span_unref(need->end);
+    kv_span_unref(need->begin);
+    need->end = need->begin = NULL;
 }
 
 void segment_prefill_fail(rp_engine *e, segment_prefill *prefill, const rp_error *err) {
@@ -416,6 +518,25 @@ static bool segment_prefills_look_up(rp_engine *e, const pml_layout *l, const pm
     return true;
 }
 
+/* The checkpoint after a segment: a reference; NULL: a miss. */
+static kv_span *get_states(rp_engine *e, const pml_layout *l, const pml_segment *s, segment_need *need) {
+    const base_key key = states_name(l, s);
+    span_found found;
+    kv_span *states = span_store_get(e->store, &key, &found);
+    need->from_disk |= found == SPAN_FOUND_DISK;
+    if (!states) need->reason = found == SPAN_FOUND_NO_MEMORY ? "memory" : "checkpoint";
+    return states;
+}
+
+/* Takes references to the states that a need has to have. */
+static bool look_up_states(rp_engine *e, const pml_layout *l, const pml_segment *s, segment_need *need) {
+    if (need->view.states == SEGMENT_STATES_NONE) return true;
+    if (!(need->end = get_states(e, l, s, need))) return false;
+    if (need->view.states == SEGMENT_STATES_END || s->n_scope == 0) return true;
+    need->begin = get_states(e, l, &l->segments[pml_segment_scope(l, s)[s->n_scope - 1]], need);
+    return need->begin;
+}
+
 static int add_need(rp_engine *e, segment_needs *needs, rp_schema *schema, const segment_view *view, rp_job *asker,
                     bool look, int depth, rp_error *err) {
     const pml_layout *l = schema->layout;
@@ -427,7 +548,7 @@ static int add_need(rp_engine *e, segment_needs *needs, rp_schema *schema, const
     if (!view->reduced && !(need->spans = base_calloc((size_t)s->n_spans, sizeof(*need->spans))))
         return base_fail_memory(err, (uint64_t)s->n_spans * sizeof(*need->spans), "spans");
     needs->n++;
-    if (look && segment_prefills_look_up(e, l, s, need)) return RP_OK;
+    if (look && segment_prefills_look_up(e, l, s, need) && look_up_states(e, l, s, need)) return RP_OK;
     forget_spans(need);
     need->missed = true;
     if (view->reduced) need->n_spans = 0;
@@ -477,9 +598,11 @@ void segment_needs_use(rp_engine *e, const segment_needs *needs, const pml_layou
     for (int32_t k = 0; k < needs->n; k++) {
         const pml_segment *s = &l->segments[needs->items[k].view.segment];
         span_terms terms = terms_of(l, s);
+        void (*const count)(span_store *, const base_key *, const span_terms *) =
+            needs->items[k].missed ? span_store_mark : span_store_use;
         for (int32_t i = 0; i < needs->items[k].n_spans; i++)
-            (needs->items[k].missed ? span_store_mark : span_store_use)(e->store, kv_span_key(needs->items[k].spans[i]),
-                                                                        &terms);
+            count(e->store, kv_span_key(needs->items[k].spans[i]), &terms);
+        if (needs->items[k].end) count(e->store, kv_span_key(needs->items[k].end), &terms);
     }
 }
 

@@ -19,6 +19,14 @@ typedef struct segment_prefill segment_prefill;
 typedef struct segment_needs segment_needs;
 typedef struct segment_need segment_need;
 
+/* Which states of recurrent layers a context needs of a segment (checkpoints.h). Each is a checkpoint in the store: its
+ * key follows from the segment's, and it may be evicted while the KV is not; that is a miss. */
+typedef enum segment_states {
+    SEGMENT_STATES_NONE,
+    SEGMENT_STATES_END,  /* those after its last token */
+    SEGMENT_STATES_BOTH, /* and those from which its first token was computed */
+} segment_states;
+
 /* How a context takes a segment. */
 typedef struct segment_view {
     int32_t segment, shift;
@@ -28,6 +36,7 @@ typedef struct segment_view {
     const int32_t *again; /* [n_again] slots that the prompt recomputes, rising; borrowed */
     int32_t n_again;
     bool reduced; /* its reduced KV, as a whole */
+    segment_states states;
 } segment_view;
 
 struct segment_need {
@@ -37,6 +46,7 @@ struct segment_need {
     const char *reason;       /* of the miss; "" for a hit */
     int32_t n_spans;          /* reduced: of its parts; 0 while they are prefilled */
     kv_span **spans;          /* [n_spans] references; NULL while they are prefilled */
+    kv_span *end, *begin;     /* states, references; begin NULL: before any token. Both may still be loading */
     segment_prefill *prefill; /* that computes it; NULL: the need is met */
     segment_need *next;       /* of the prefill's waiters */
     segment_needs *owner;
@@ -61,7 +71,8 @@ struct segment_prefill {
     segment_reduction *reduction; /* it computes the segment's reduced KV; NULL: the segment's KV */
     segment_needs needs;
     segment_need *waiters;
-    kv_positions *later; /* positions of its parameters: prompts attend to it from there */
+    kv_positions *later;           /* positions of its parameters: prompts attend to it from there */
+    struct backend_states *states; /* of recurrent layers, after its last computed token; NULL: before its first one */
     sequence seq;
 };
 
@@ -76,6 +87,9 @@ int segment_needs_compose(const segment_needs *needs, const pml_layout *l, kv_co
 /* Does a need that is met have all KV that its own tokens attended to? Layers with a window keep only what tokens after
  * a long module attend to: such tokens cannot be computed again. */
 bool segment_need_is_whole(const segment_need *need);
+/* Are all states of the needs loaded? Could any not be read? */
+bool segment_needs_are_ready(const segment_needs *needs);
+bool segment_needs_have_failed(const segment_needs *needs);
 /* Releases a need that is met; those after it move. */
 void segment_needs_remove(segment_needs *needs, int32_t index);
 /* Releases the spans of all needs, which are met; what was found of them stays. */
@@ -87,6 +101,12 @@ void segment_needs_release(rp_engine *e, segment_needs *needs);
 
 /* Composes the context of a prefill with all of its scope. RP_ERR_MEMORY. */
 int segment_prefill_compose(rp_engine *e, segment_prefill *prefill, rp_error *err);
+/* Before rows of it are computed: recurrent layers begin with the states after the last segment of its scope, for which
+ * it waits. RP_ERR_MEMORY. */
+int segment_prefill_begin(rp_engine *e, segment_prefill *prefill, rp_error *err);
+/* Is all that its rows attend to, or begin with, loaded? Could a part of it not be read? */
+bool segment_prefill_is_ready(const segment_prefill *prefill);
+bool segment_prefill_has_failed(const segment_prefill *prefill);
 /* All tokens are computed: seals the spans, inserts them into the store, hands them to all waiters and frees the
  * prefill. On RP_ERR_MEMORY it still exists. */
 int segment_prefill_finish(rp_engine *e, segment_prefill *prefill, rp_error *err);

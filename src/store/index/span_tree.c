@@ -219,12 +219,11 @@ size_t span_tree_nodes(const span_tree *t) { return t->n_present; }
 
 /* ---- names of checkpoints ---- */
 
-/* The name of a checkpoint after n tokens of a node. */
-static base_key name_states(const base_key *node, int32_t n) {
+base_key span_states_name(const base_key *span, int32_t n) {
     base_key key;
     base_hash h;
     base_hash_init(&h, "reprise states 1");
-    base_hash_key(&h, node);
+    base_hash_key(&h, span);
     base_hash_u64(&h, (uint64_t)n);
     base_hash_final(&h, &key);
     return key;
@@ -368,7 +367,7 @@ size_t span_tree_peek(const span_tree *t, const span_root *root, const int32_t *
         if (at < node->n_tokens && node->tokens[at] == tokens[done] && node->pos + at == pos) {
             at++;
             done++;
-            if (states && has_states(node, at)) *states = (span_tree_states){done, name_states(&node->key, at)};
+            if (states && has_states(node, at)) *states = (span_tree_states){done, span_states_name(&node->key, at)};
             continue;
         }
         node = find_child(node, (place){at, pos, tokens[done]});
@@ -459,7 +458,7 @@ const int32_t *span_step_tokens(const span_step *s, int32_t *pos) {
 static kv_span *step_take_states(const span_tree *t, span_step *s) {
     for (int32_t n = s->n_tokens; n > 0; n--) {
         if (!has_states(s->node, n)) continue;
-        const base_key key = name_states(&s->node->key, n);
+        const base_key key = span_states_name(&s->node->key, n);
         kv_span *states = span_store_get(t->store, &key, NULL);
         if (states) s->n_tokens = n;
         if (states) return states;
@@ -598,7 +597,7 @@ int span_path_put_states(const span_path *path, size_t n, kv_span *states, uint6
     for (; before + (size_t)path->steps[i].n_tokens < n; i++) before += (size_t)path->steps[i].n_tokens;
     span_node *node = path->steps[i].node;
     const int32_t at = (int32_t)(n - before);
-    const base_key key = name_states(&node->key, at);
+    const base_key key = span_states_name(&node->key, at);
     const record about = {
         .kind = RECORD_STATES,
         .parent = node->key,
@@ -626,7 +625,7 @@ void span_tree_release(span_tree *t, const base_key *key) {
 
 /* A checkpoint: without an owner. */
 static int own_states(span_tree *t, const record *rec, span_claim *claim, rp_error *err) {
-    const base_key name = name_states(&rec->parent, rec->at);
+    const base_key name = span_states_name(&rec->parent, rec->at);
     if (rec->at < 1 || rec->at > KV_SPAN_TOKENS || !base_key_equal(&name, &rec->key)) return RP_OK;
     if (base_grow((void **)&t->lost, &t->cap_lost, t->n_lost + 1, SPAN_STORE_MAX, sizeof(*t->lost)))
         return base_fail_memory(err, sizeof(*t->lost), "the prefix tree");
@@ -712,7 +711,8 @@ int span_tree_settle(span_tree *t, rp_error *err) {
         const lost_node *l = &t->lost[i];
         span_node *node = span_store_owner(t->store, &l->parent);
         if (node && l->at <= node->n_tokens) mark_states(node, l->at);
-        else span_store_drop(t->store, &l->key);
+        else if (node || !span_store_has(t->store, &l->parent)) span_store_drop(t->store, &l->key);
+        /* otherwise the states after a module, whose KV has no owner */
     }
     base_free(t->lost);
     t->lost = NULL;

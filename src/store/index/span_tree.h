@@ -120,6 +120,8 @@ int span_tree_extend(span_path *path, kv_span *span, const int32_t *tokens, uint
                      rp_error *err);
 /* Bytes of spans that nobody references and span_tree_extend would reference, as they have the same tokens. */
 uint64_t span_tree_extend_bytes(const span_path *path, const kv_span *span, const int32_t *tokens);
+/* The name of a checkpoint after n tokens of a span: a node's, or the last one of a module. */
+base_key span_states_name(const base_key *span, int32_t n);
 /* Shortens a path to its last token that has a checkpoint in the store: *states, a reference (it may still be loading);
  * NULL: none has, and the path is empty. Its end is SPAN_END_STATES if it lost tokens. */
 void span_path_take_states(span_path *path, kv_span **states);

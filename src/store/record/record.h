@@ -71,7 +71,8 @@ static inline bool record_is_of_module(record_kind kind) { return kind == RECORD
 typedef struct record {
     base_key key; /* names the span */
     /* text: the parent node, or root; module: the previous span of its segment, or zeros; reduced: the previous part,
-     * of part 0 the last span of the module; states: the node of the token before them */
+     * of part 0 the last span of the module; states: the node, or the last span of the module, of the token before
+     * them */
     base_key parent;
     record_kind kind;
     int32_t at;         /* text, states: after this many tokens of the parent, at most 256; reduced: its part, less than

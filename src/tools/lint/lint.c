@@ -93,6 +93,20 @@ static int lint_check_context(lint *x) {
         x->n_ctx);
 }
 
+/* What becomes of the modules of a model with recurrent layers is the engine's choice. */
+static int check_recurrent(lint *x) {
+    const rp_model *m = x->l->model;
+    int32_t node = 1;
+    if (!model_is_recurrent(&m->net)) return RP_OK;
+    while (node < x->d->n_nodes && (x->d->nodes[node].kind != PML_MODULE || !lint_is_reused(x, node))) node++;
+    if (node == x->d->n_nodes) return RP_OK;
+    return lint_add(x, RP_LINT_RECURRENT_MODEL, node,
+                    "'%s' has recurrent layers: by default modules are text of the prompt, and reused as a prefix "
+                    "only: list them in the same order, or reuse them in any order, approximately, with "
+                    "--module-states last%s; blend, focus and keep are not supported",
+                    m->arch->name, model_states_compose(&m->net) ? " or composed" : "");
+}
+
 /* A module at the very start is tokenized as the start of a text, wherever a prompt imports it. */
 static int check_beginning(lint *x) {
     if (x->l->fixed) return RP_OK; /* positions before them stay free */
@@ -153,7 +167,9 @@ static int lint_check(lint *x, const rp_lint_prompt *prompts, size_t n_prompts) 
         else if (x->d->nodes[i].kind == PML_UNION) rc = check_union(x, i);
         if (rc) return rc;
     }
-    if ((rc = lint_check_context(x)) || (rc = check_beginning(x)) || (rc = check_scope(x))) return rc;
+    if ((rc = lint_check_context(x)) || (rc = check_beginning(x)) || (rc = check_scope(x)) ||
+        (rc = check_recurrent(x)))
+        return rc;
     if ((rc = lint_check_params(x)) || (rc = lint_check_space(x))) return rc;
     if ((rc = lint_check_names(x))) return rc;
     return lint_check_template(x, x->l->model);
