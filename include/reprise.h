@@ -291,14 +291,14 @@ typedef struct rp_engine_options {
     const rp_engine_experiment *experiment; /* for measurements (reprise_test.h). NULL: none */
 
     /* Speculative decoding by a draft model, besides prompt lookup (rp_request.n_draft): a smaller model with the same
-     * vocabulary. Borrowed until rp_engine_free. RP_ERR_INVALID: other tokens; RP_ERR_UNSUPPORTED: an encoder,
-     * recurrent layers. NULL: none. draft_kv_bytes: limit on its KV, a part of kv_budget_bytes; 0: what max_sequences
-     * requests need, at most an eighth of it. Requests that find no memory there are not drafted for */
+     * vocabulary, borrowed until rp_engine_free. RP_ERR_INVALID: other tokens; RP_ERR_UNSUPPORTED: an encoder, recurrent
+     * layers. draft_kv_bytes: of kv_budget_bytes, for its KV; 0: what max_sequences need, at most an eighth. */
     rp_model *draft_model;
     uint64_t draft_kv_bytes;
 
     rp_module_states module_states; /* no effect without recurrent layers. Approximate, but for the first
                                        (docs/quality.md). RP_ERR_UNSUPPORTED: composed, with others than Mamba2 */
+    const struct rp_device_options *device; /* processor or GPU (reprise_device.h); NULL: auto */
 } rp_engine_options;
 
 RP_API void rp_engine_options_init(rp_engine_options *options, uint32_t struct_size);

@@ -688,6 +688,7 @@ class rp_engine_options(Structure):
     draft_model: int | None
     draft_kv_bytes: int
     module_states: int
+    device: int | None
     _fields_ = [
         ("struct_size", c_uint32),
         ("n_threads", c_int32),
@@ -724,6 +725,7 @@ class rp_engine_options(Structure):
         ("draft_model", c_void_p),
         ("draft_kv_bytes", c_uint64),
         ("module_states", c_int),
+        ("device", c_void_p),
     ]
 
 
@@ -1832,6 +1834,44 @@ class rp_engine_load(Structure):
     ]
 
 
+class rp_device_options(Structure):
+    struct_size: int
+    name: Bytes | None
+    ram_bytes: int
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("name", c_char_p),
+        ("ram_bytes", c_uint64),
+    ]
+
+
+class rp_device(Structure):
+    name: Bytes
+    description: Bytes
+    kind: Bytes
+    driver: Bytes
+    memory_bytes: int
+    is_usable: bool
+    is_automatic: bool
+    has_adapters: bool
+    has_small_kv: bool
+    has_studies: bool
+    reason: Bytes
+    _fields_ = [
+        ("name", c_char * 16),
+        ("description", c_char * 256),
+        ("kind", c_char * 24),
+        ("driver", c_char * 512),
+        ("memory_bytes", c_uint64),
+        ("is_usable", c_bool),
+        ("is_automatic", c_bool),
+        ("has_adapters", c_bool),
+        ("has_small_kv", c_bool),
+        ("has_studies", c_bool),
+        ("reason", c_char * 160),
+    ]
+
+
 class rp_mock_options(Structure):
     struct_size: int
     chat_format: Bytes | None
@@ -2609,6 +2649,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "rp_cluster_policy_name": (c_char_p, [c_int32]),
     "rp_cluster_admission_name": (c_char_p, [c_int32]),
     "rp_cluster_outcome_name": (c_char_p, [c_int32]),
+    "rp_devices": (c_int, [POINTER(rp_device), c_size_t, POINTER(c_size_t), POINTER(rp_error)]),
     "rp_model_open_mock": (c_int, [POINTER(c_void_p), c_char_p, POINTER(rp_mock_options), POINTER(rp_error)]),
     "rp_quantize_options_init": (None, [POINTER(rp_quantize_options), c_uint32]),
     "rp_model_quantize": (c_int, [c_char_p, c_char_p, c_char_p, POINTER(rp_quantize_options), POINTER(rp_error)]),

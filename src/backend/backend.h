@@ -5,9 +5,9 @@
  * and implements each operation on them. Nothing above this table dereferences a buffer or a block: a device backend
  * keeps both in device memory. backend_registry.h lists the backends.
  *
- * One step at a time: begin names the rows, the operations follow in order, and buffer_read takes results. Operations
- * of a device may return before they are computed: buffer_read, the copies of KV and of states, and the next begin wait
- * for all before them. Every operation gives each row the same bits, independent of the other rows of the step
+ * One step at a time: begin names the rows, the operations follow in order, submit starts them, finish waits for them,
+ * and buffer_read takes results. Operations of a device may record what they do: nothing need be computed before submit.
+ * What follows finish (hidden states) is computed by buffer_read. Every operation gives each row the same bits, independent of the other rows of the step
  * (docs/architecture.md, "Why the bytes are equal"). Used by one thread.
  */
 #ifndef BACKEND_BACKEND_H
@@ -118,11 +118,16 @@ typedef struct backend_ops {
     const backend_recurrence *recurrence; /* NULL: no recurrent layers */
     void (*free)(backend *b);
     kv_memory *(*memory)(backend *b); /* what the KV blocks are in, which it computes with */
+    /* Bytes that this memory can give for KV; NULL, the function: no limit of its own */
+    uint64_t (*kv_limit)(backend *b);
+    /* What the results depend on besides the model: device, driver, version of its kernels: a part of the keys of KV.
+     * As long as the backend. NULL, the function: the level of the CPU's kernels alone (kernel_arithmetic_of) */
+    const char *(*arithmetic)(const backend *b);
     int (*buffer_new)(backend *b, int32_t rows, int32_t width, backend_buffer **out, rp_error *err);
     void (*buffer_free)(backend *b, backend_buffer *buffer);
     /* Its rows have so many elements from now on, at most as many as buffer_new gave them; values are undefined */
     void (*buffer_set_width)(backend *b, backend_buffer *buffer, int32_t width);
-    /* Copies the first `rows` rows to the host, packed. */
+    /* Copies the first `rows` rows to the host, packed. Of a step that failed (finish): undefined. */
     void (*buffer_read)(backend *b, const backend_buffer *src, int32_t rows, float *dst);
     /* The first `rows` rows become those of src, packed, which may change after it returns. */
     void (*buffer_write)(backend *b, const float *src, int32_t rows, backend_buffer *dst);
@@ -135,6 +140,12 @@ typedef struct backend_ops {
 
     /* Prepares rotations and scratch for a step; the step is borrowed until the next begin. RP_ERR_MEMORY. */
     int (*begin)(backend *b, const model_step *step, rp_error *err);
+    /* Starts the operations of the step, without waiting. read: the buffer that buffer_read takes `rows` rows of
+       next; NULL: none. NULL, the function: operations are complete when they return */
+    void (*submit)(backend *b, const backend_buffer *read, int32_t rows);
+    /* Waits until the operations are complete. RP_ERR_MEMORY, RP_ERR_BUDGET, RP_ERR_IO (the device is lost): the first
+     * failure of an operation of this step; its KV and its results are undefined. NULL, the function: none fails. */
+    int (*finish)(backend *b, rp_error *err);
     /* dst row r = scaled embedding of row r's token, plus those of its type and of its position if the model has
        them. table: the embeddings, instead of the model's; NULL: these */
     void (*embed)(backend *b, const model_weight *table, backend_buffer *dst);

@@ -3,25 +3,34 @@
  *
  * A new backend NAME is a folder with two functions, and a row of BACKENDS:
  *
- *   NAME_backend_unavailable   why it cannot compute a network on this machine; NULL: it can
+ *   NAME_backend_unavailable   why it cannot compute a network on a device of this machine; NULL: it can
  *   NAME_backend_new           creates one (backend_row.open)
+ *   NAME_backend_devices       the devices of this machine that it computes on
  */
 #ifndef BACKEND_BACKEND_REGISTRY_H
 #define BACKEND_BACKEND_REGISTRY_H
 
 #include "backend/backend.h"
 #include "base/cpu.h"
+#include "reprise_device.h"
 
 /* What a backend can do besides plain steps, bits. */
 enum {
-    BACKEND_STUDIES =
-        1 << 0, /* it has the operations that choose and judge slots: read_head, bound, deviate, output_norms */
+    /* The operations that choose and judge slots (backend_study); reports to observers */
+    BACKEND_STUDIES = 1 << 0,
+    BACKEND_ADAPTS = 1 << 1,   /* adapters of rows */
+    BACKEND_SMALL_KV = 1 << 2, /* KV of fewer than 16 bits, and encode */
 };
+
+/* Numbers of devices, from 0, of backends that have several. */
+enum { BACKEND_ANY_DEVICE = -1,    /* the best one */
+       BACKEND_REAL_DEVICE = -2 }; /* the best one that is not emulated by the processor */
 
 /* X(name, capabilities), the preferred one first */
 #define BACKENDS(X) \
-    X(cpu, BACKEND_STUDIES) \
-    X(mock, 0)
+    X(vulkan, 0) \
+    X(cpu, BACKEND_STUDIES | BACKEND_ADAPTS | BACKEND_SMALL_KV) \
+    X(mock, BACKEND_SMALL_KV)
 
 /* Microseconds that a step takes, at least those of its own work: of the step, of each row, of each slot of each row's
    context. */
@@ -39,18 +48,26 @@ typedef struct backend_options {
     int32_t max_tentative;          /* rows of a step in tentative contexts (model_step) */
     const backend_weights *weights; /* borrowed; NULL: repacked weights are not kept */
     backend_times times;
+    int32_t device;        /* BACKEND_*_DEVICE; backend_open sets it */
+    uint64_t device_bytes; /* limit on memory of the device; 0: none */
 } backend_options;
 
 typedef struct backend_row {
     const char *name;
     uint32_t can; /* BACKEND_* */
-    const char *(*unavailable)(const model_network *net);
-    /* The network is borrowed. RP_ERR_MEMORY, RP_ERR_IO (threads). */
+    const char *(*unavailable)(const model_network *net, int32_t device);
+    /* The network is borrowed. RP_ERR_MEMORY, RP_ERR_IO (threads, the device), RP_ERR_BUDGET. */
     int (*open)(backend **out, const model_network *net, const backend_options *options, rp_error *err);
+    /* Writes the first `most` devices, all fields but those of abilities. Returns their number. */
+    size_t (*devices)(rp_device *out, size_t most);
 } backend_row;
 
-/* The backend of that name; NULL: the first one that can compute the network. The row is static. RP_ERR_NAME (with the
- * names that exist), RP_ERR_UNSUPPORTED (with the reason). */
+/* Writes the first `most` devices of all backends, the processor first. Returns their number. */
+size_t backend_devices(rp_device *out, size_t most);
+
+/* The backend of that name, "vulkan", "vulkan:1" for a device of that number; NULL, "auto": the first one that can
+ * compute the network, on a device that the processor does not emulate. The row is static. RP_ERR_NAME (with the names
+ * that exist), RP_ERR_UNSUPPORTED (with the reason). */
 int backend_find(const backend_row **out, const char *name, const model_network *net, rp_error *err);
 
 /* Creates the backend of that name, as backend_find and backend_row.open. */
@@ -58,8 +75,9 @@ int backend_open(backend **out, const char *name, const model_network *net, cons
                  rp_error *err);
 
 #define X(name, can) \
-    const char *name##_backend_unavailable(const model_network *net); \
-    int name##_backend_new(backend **out, const model_network *net, const backend_options *options, rp_error *err);
+    const char *name##_backend_unavailable(const model_network *net, int32_t device); \
+    int name##_backend_new(backend **out, const model_network *net, const backend_options *options, rp_error *err); \
+    size_t name##_backend_devices(rp_device *out, size_t most);
 BACKENDS(X)
 #undef X
 

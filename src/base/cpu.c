@@ -130,6 +130,11 @@ const char *base_cpu_name(base_cpu_level level) {
     return (size_t)level < BASE_ARRAY_LEN(names) ? names[level] : "unknown";
 }
 
+uint64_t base_cpu_memory(void) {
+    const long pages = sysconf(_SC_PHYS_PAGES), bytes = sysconf(_SC_PAGESIZE);
+    return pages > 0 && bytes > 0 ? (uint64_t)pages * (uint64_t)bytes : 0;
+}
+
 int base_cpu_count(void) {
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0) return CPU_COUNT(&set);

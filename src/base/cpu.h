@@ -44,5 +44,7 @@ const char *base_cpu_name(base_cpu_level level);
 
 /* Processors this process may run on (at least 1). */
 int base_cpu_count(void);
+/* Bytes of this machine's memory; 0: not known. */
+uint64_t base_cpu_memory(void);
 
 #endif

@@ -370,7 +370,8 @@ typedef struct kernel_table {
     X(FUSED_X86_64, 2, "x86-64/avx2") \
     X(PLAIN_AARCH64, 3, "aarch64/generic") \
     X(FUSED_AARCH64, 4, "aarch64/neon") \
-    X(PLAIN_OTHER, 5, "other/generic")
+    X(PLAIN_OTHER, 5, "other/generic") \
+    X(DEVICE, 6, "device") /* not of these kernels: keys name the device (engine/core/identity.h) */
 
 typedef enum kernel_arithmetic {
     KERNEL_ARITHMETIC_UNKNOWN, /* KV without a recorded arithmetic */

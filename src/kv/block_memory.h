@@ -37,6 +37,8 @@ typedef struct kv_memory_ops {
     /* The bytes at an address, until the allocation is freed: for files, which are read and written in place. NULL, the
      * function: the host cannot reach them. */
     void *(*host_pointer)(kv_memory *m, kv_address a);
+    /* Has an operation failed, so that what `read` gave since then may be wrong? NULL, the function: none fails. */
+    bool (*has_failed)(kv_memory *m);
 } kv_memory_ops;
 
 struct kv_memory {

@@ -112,6 +112,12 @@ int kv_pool_new(kv_pool **out, const kv_shape *shape, uint64_t budget_bytes, kv_
     return RP_OK;
 }
 
+void kv_pool_refuse_small(kv_pool *p) {
+    BASE_ASSERT(p->n_blocks == 0 && !kv_format_is_small(p->shape.format));
+    for (size_t f = 0; f < RP_N_KV_FORMATS; f++)
+        if (kv_format_is_small((rp_kv_format)f)) p->plans[f].column_blocks = -1;
+}
+
 void kv_pool_free(kv_pool *p) {
     if (!p) return;
     for (size_t i = 0; i < p->n_slabs; i++) p->memory->ops->free(p->memory, p->slabs[i]);

@@ -31,7 +31,10 @@ typedef bool (*kv_reclaim_fn)(void *user);
  * format, or a layer that does not fit into its blocks), RP_ERR_MEMORY. */
 int kv_pool_new(kv_pool **out, const kv_shape *shape, uint64_t budget_bytes, kv_memory *memory, rp_error *err);
 void kv_pool_set_budget(kv_pool *p, uint64_t budget_bytes); /* before the first block is taken */
-void kv_pool_free(kv_pool *p);                              /* every block must have been freed */
+/* Takes no spans of less than 16 bits from now on, which the memory's owner cannot compute with. Before the first
+   block. */
+void kv_pool_refuse_small(kv_pool *p);
+void kv_pool_free(kv_pool *p); /* every block must have been freed */
 void kv_pool_set_reclaim(kv_pool *p, kv_reclaim_fn reclaim, void *user);
 
 const kv_shape *kv_pool_shape(const kv_pool *p);

@@ -39,7 +39,7 @@ static void *host_pointer(kv_memory *m, kv_address a) {
 }
 
 kv_memory *kv_host_memory(void) {
-    static const kv_memory_ops ops = {alloc, free_allocation, read_bytes, write_bytes, copy_rows, host_pointer};
+    static const kv_memory_ops ops = {alloc, free_allocation, read_bytes, write_bytes, copy_rows, host_pointer, NULL};
     static kv_memory memory = {&ops};
     return &memory;
 }

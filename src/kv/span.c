@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "kv/span_internal.h"
+#include "kv/span_memory.h"
 
 int32_t kv_column_blocks(const kv_pool *pool, rp_kv_format format) {
     BASE_ASSERT(kv_pool_takes(pool, format));
@@ -355,4 +356,9 @@ void *kv_span_in_place(const kv_span *s, int32_t layer, int32_t block) {
     kv_memory *m = kv_pool_memory(s->pool);
     BASE_ASSERT(kv_span_is_in_place(s, layer) && kv_span_has(s, layer, block));
     return m->ops->host_pointer(m, span_whole_block(s, layer, block));
+}
+
+bool kv_span_is_lost(const kv_span *s) {
+    kv_memory *m = kv_pool_memory(s->pool);
+    return m->ops->has_failed && m->ops->has_failed(m);
 }

@@ -584,27 +584,35 @@ int model_forward_submit(model_forward *f, const model_step *step, rp_error *err
     for (int32_t l = 0; l < f->model->net.hp.n_layers; l++) model_forward_block(f, step, l, true);
     if (f->model->net.hp.n_streams > 0) model_forward_join_streams(f, step->n_rows);
     model_forward_head(f, step, &f->model->net.output_norm, &f->model->net.output);
+    if (f->backend->ops->submit)
+        f->backend->ops->submit(f->backend, f->n_logits > 0 ? f->buffers[LOGITS] : NULL, f->n_logits);
     return RP_OK;
 }
 
-void model_forward_collect(model_forward *f, float *logits) {
-    if (f->n_logits > 0) f->backend->ops->buffer_read(f->backend, f->buffers[LOGITS], f->n_logits, logits);
+static int model_forward_finish(model_forward *f, rp_error *err) {
+    return f->backend->ops->finish ? f->backend->ops->finish(f->backend, err) : RP_OK;
+}
+
+int model_forward_collect(model_forward *f, float *logits, rp_error *err) {
+    const int rc = model_forward_finish(f, err);
+    if (!rc && f->n_logits > 0) f->backend->ops->buffer_read(f->backend, f->buffers[LOGITS], f->n_logits, logits);
+    return rc;
 }
 
 int model_forward_step(model_forward *f, const model_step *step, float *logits, rp_error *err) {
     const int rc = model_forward_submit(f, step, err);
-    if (!rc) model_forward_collect(f, logits);
-    return rc;
+    return rc ? rc : model_forward_collect(f, logits, err);
 }
 
-void model_forward_read_hidden(model_forward *f, const model_step *step, float *hidden) {
+int model_forward_read_hidden(model_forward *f, const model_step *step, float *hidden, rp_error *err) {
     int32_t n = 0;
     for (int32_t r = 0; r < step->n_rows; r++)
         if (step->rows[r].wants_hidden) f->wanted[n++] = r;
     BASE_ASSERT(n <= f->max_rows);
-    if (n == 0) return;
+    if (n == 0) return RP_OK;
     model_forward_hidden(f, &f->model->net.output_norm, n, f->buffers[NORMED]);
     f->backend->ops->buffer_read(f->backend, f->buffers[NORMED], n, hidden);
+    return model_forward_finish(f, err);
 }
 
 /* ---- the draft head ---- */
@@ -629,10 +637,10 @@ int model_forward_draft(model_forward *f, const model_step *step, const float *h
     model_forward_linear(f, buf[JOINED], NULL, rows, 1, (weights){&head->projection}, NULL, &buf[X]);
     model_forward_block(f, step, net->hp.n_layers, true);
     model_forward_head(f, step, &head->output_norm, head->output.data ? &head->output : &net->output);
-    if (f->n_logits == 0) return RP_OK;
-    op->buffer_read(b, buf[HEAD], f->n_logits, hidden_after);
-    model_forward_collect(f, logits);
-    return RP_OK;
+    if (op->submit) op->submit(b, f->n_logits > 0 ? buf[LOGITS] : NULL, f->n_logits);
+    const int failed = model_forward_collect(f, logits, err);
+    if (!failed && f->n_logits > 0) op->buffer_read(b, buf[HEAD], f->n_logits, hidden_after);
+    return failed ? failed : model_forward_finish(f, err);
 }
 
 /* ---- a probe ---- */

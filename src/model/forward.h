@@ -20,15 +20,17 @@ void model_forward_free(model_forward *f);
 /* Computes a step in two parts, between which a device may compute and the caller may do something else: step, contexts
  * and spans stay as they are until the second. submit writes every row's KV to its slot, and moves the states of the
  * step to each context's last row. collect waits, and writes the outputs of the head of rows that request them to
- * `logits`, in row order ([max_logits][n_outputs] floats; may be NULL if no row requests any). RP_ERR_MEMORY: KV and
- * states of the step are undefined, and there is nothing to collect. */
+ * `logits`, in row order ([max_logits][n_outputs] floats; may be NULL if no row requests any). RP_ERR_MEMORY, of a
+ * device also RP_ERR_BUDGET and RP_ERR_IO: KV, states and logits of the step are undefined; after a submit that failed
+ * there is nothing to collect. */
 int model_forward_submit(model_forward *f, const model_step *step, rp_error *err);
-void model_forward_collect(model_forward *f, float *logits);
+int model_forward_collect(model_forward *f, float *logits, rp_error *err);
 /* Both. */
 int model_forward_step(model_forward *f, const model_step *step, float *logits, rp_error *err);
 
-/* After that step: reads the final hidden states of rows that request them, in row order: [rows][n_embd]. */
-void model_forward_read_hidden(model_forward *f, const model_step *step, float *hidden);
+/* After that step: reads the final hidden states of rows that request them, in row order: [rows][n_embd]. Errors of
+   collect. */
+int model_forward_read_hidden(model_forward *f, const model_step *step, float *hidden, rp_error *err);
 
 /* Computes rows of the model's draft head (model_draft_head). The step's contexts are of a pool of
  * model_draft_kv_shape. hidden: of the token before each row's, [rows][n_embd]. Of rows that request logits, in row

@@ -10,7 +10,8 @@
 
 #include "backend/backend_registry.h"
 
-static const model_network real = {.hp = {.n_layers = 1}}, mock = {.is_mock = true};
+static model_layer layer;
+static const model_network real = {.hp = {.n_layers = 1}, .layers = &layer}, mock = {.is_mock = true};
 
 static void the_first_that_can_is_chosen(void **state) {
     const backend_row *row;
@@ -21,7 +22,7 @@ static void the_first_that_can_is_chosen(void **state) {
     assert_true(row->can & BACKEND_STUDIES);
     assert_int_equal(backend_find(&row, NULL, &mock, &err), RP_OK);
     assert_string_equal(row->name, "mock");
-    assert_int_equal(row->can, 0);
+    assert_int_equal(row->can, BACKEND_SMALL_KV);
 }
 
 static void names_are_exact(void **state) {
@@ -31,7 +32,7 @@ static void names_are_exact(void **state) {
     assert_int_equal(backend_find(&row, "mock", &mock, &err), RP_OK);
     assert_string_equal(row->name, "mock");
     assert_int_equal(backend_find(&row, "cp", &real, &err), RP_ERR_NAME);
-    assert_string_equal(err.message, "there is no backend 'cp': give one of cpu, mock");
+    assert_string_equal(err.message, "there is no device 'cp': give auto, one of vulkan, cpu, mock, or vulkan:N");
     assert_null(row);
 }
 
@@ -43,10 +44,10 @@ static void reasons_are_given(void **state) {
     (void)state;
     assert_int_equal(backend_find(&row, "cpu", &mock, &err), RP_ERR_UNSUPPORTED);
     assert_string_equal(err.message,
-                        "backend 'cpu' is unavailable: the model was opened with mock, and has no weights");
+                        "device 'cpu' is unavailable: the model was opened with mock, and has no weights");
     assert_int_equal(backend_open(&b, "mock", &real, &options, &err), RP_ERR_UNSUPPORTED);
     assert_string_equal(err.message,
-                        "backend 'mock' is unavailable: the model has weights: it is for models opened with mock");
+                        "device 'mock' is unavailable: the model has weights: it is for models opened with mock");
     assert_null(b);
 }
 

@@ -79,7 +79,7 @@ static void run_step(pass *p, int32_t first, bool is_deferred, size_t *n_logits)
         assert_int_equal(deferred_backend_computed(p->backend), before);
         deferred_backend_open_gate(p->backend);
     }
-    model_forward_collect(p->forward, out);
+    must(model_forward_collect(p->forward, out, &err), &err);
     if (is_deferred) assert_true(deferred_backend_computed(p->backend) > before);
 }
 

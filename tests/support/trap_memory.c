@@ -123,7 +123,7 @@ static void trap_copy_rows(kv_memory *m, kv_address from, kv_address to, size_t 
 }
 
 kv_memory *trap_memory(void) {
-    static const kv_memory_ops ops = {trap_alloc, trap_free, trap_read, trap_write, trap_copy_rows, NULL};
+    static const kv_memory_ops ops = {trap_alloc, trap_free, trap_read, trap_write, trap_copy_rows, NULL, NULL};
     static kv_memory memory = {&ops};
     return &memory;
 }

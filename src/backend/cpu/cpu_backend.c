@@ -4,6 +4,7 @@
 #include "backend/cpu/cpu_backend.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -242,7 +243,19 @@ static int open_parts(cpu_backend *b, const backend_options *o, rp_error *err) {
     return cpu_experts_open(b, o->max_rows, err);
 }
 
-const char *cpu_backend_unavailable(const model_network *net) {
+size_t cpu_backend_devices(rp_device *out, size_t most) {
+    base_cpu_level level;
+    const bool is_known = base_cpu_detect(&level, NULL) == RP_OK;
+    if (most == 0) return 1;
+    *out = (rp_device){.name = "cpu", .kind = "processor", .is_usable = true, .is_automatic = true};
+    snprintf(out->description, sizeof(out->description), "%d threads, %s", base_cpu_count(),
+             is_known ? base_cpu_name(level) : "unknown");
+    out->memory_bytes = base_cpu_memory();
+    return 1;
+}
+
+const char *cpu_backend_unavailable(const model_network *net, int32_t device) {
+    (void)device;
     return net->is_mock ? "the model was opened with mock, and has no weights" : NULL;
 }
 

@@ -315,7 +315,13 @@ static const backend_ops ops = {
     .gather = nothing_gather,
 };
 
-const char *mock_backend_unavailable(const model_network *net) {
+size_t mock_backend_devices(rp_device *out, size_t most) {
+    (void)out, (void)most;
+    return 0;
+}
+
+const char *mock_backend_unavailable(const model_network *net, int32_t device) {
+    (void)device;
     return net->is_mock ? NULL : "the model has weights: it is for models opened with mock";
 }
 

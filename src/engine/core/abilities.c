@@ -2,7 +2,6 @@
 /* abilities.c: see abilities.h. */
 #include "engine/core/abilities.h"
 
-#include "backend/backend_registry.h"
 #include "backend/model_network.h"
 #include "base/error.h"
 #include "engine/core/engine_state.h"
@@ -15,10 +14,16 @@ int engine_check_reduces(const rp_engine *e, const char *what, rp_error *err) {
             "%s: the layers of '%s' have no KV, latent KV, or KV of different heads, which cannot be reduced: leave it "
             "out",
             what, e->model->arch->name);
-    if (!(e->backend_row->can & BACKEND_STUDIES))
-        return base_fail(err, RP_ERR_UNSUPPORTED, "%s: the backend '%s' cannot judge slots: leave it out", what,
-                         e->backend_row->name);
-    return RP_OK;
+    return engine_check_backend(e, BACKEND_STUDIES, what, err);
+}
+
+int engine_check_backend(const rp_engine *e, uint32_t can, const char *what, rp_error *err) {
+    const char *lack = can == BACKEND_STUDIES  ? "cannot judge slots"
+                       : can == BACKEND_ADAPTS ? "has no adapters"
+                                               : "has no KV of fewer than 16 bits";
+    if (e->backend_row->can & can) return RP_OK;
+    return base_fail(err, RP_ERR_UNSUPPORTED, "%s: the device '%s' %s: leave it out, or use the device cpu", what,
+                     e->backend_row->name, lack);
 }
 
 bool engine_reuses_modules(const rp_engine *e) {

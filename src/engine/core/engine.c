@@ -54,6 +54,7 @@
 #include "backend/mock/mock_backend.h"
 #include "store/disk/disk_tier.h"
 #include "reprise_cluster.h"
+#include "reprise_device.h"
 #include "reprise_store.h"
 #include "reprise_test.h"
 
@@ -280,6 +281,12 @@ static int kv_budget(rp_engine *e, const rp_engine_options *o, uint64_t *out, rp
     if (e->draft_model) draft_model_usage(e->draft_model, &m);
     uint64_t rest = m.weights + m.file + m.activations + logits + hidden + n_vocab * TOKEN_BYTES + PROGRAM_BYTES;
     e->other_bytes = rest;
+    const uint64_t most = e->backend->ops->kv_limit ? e->backend->ops->kv_limit(e->backend) : UINT64_MAX;
+    *out = BASE_MIN(*out, most);
+    if (most < MIN_KV_BYTES)
+        return base_fail(err, RP_ERR_BUDGET,
+                         "the limit on the device's memory (%llu MiB) leaves none for the KV cache: raise it",
+                         (unsigned long long)o->device->ram_bytes >> 20);
     if (o->ram_bytes == 0) return RP_OK;
     uint64_t left = o->ram_bytes > rest ? (o->ram_bytes - rest) / ENGINE_TABLE_SHARE * (ENGINE_TABLE_SHARE - 1) : 0;
     *out = BASE_MIN(*out, left);
@@ -364,6 +371,8 @@ static int engine_open_parts(rp_engine *e, const rp_engine_options *o, rp_error 
     if (!rc) rc = base_cpu_detect(&level, err);
     if (!rc) rc = open_weights(e, o, err);
     if (rc) return rc;
+    if (!(e->backend_row->can & BACKEND_SMALL_KV) && kv_format_is_small(e->formats->modules))
+        return engine_check_backend(e, BACKEND_SMALL_KV, "kv_format", err);
     const backend_options options = {
         .shape = model_kv_shape(e->model, e->formats->text),
         .level = level,
@@ -373,8 +382,9 @@ static int engine_open_parts(rp_engine *e, const rp_engine_options *o, rp_error 
         .max_tentative = e->is_recurrent ? BASE_MIN(e->max_sequences, RP_MAX_DRAFT) + RP_MAX_DRAFT : 0,
         .weights = e->weights ? weights_cache_interface(e->weights) : NULL,
         .times = e->model->times,
+        .device_bytes = o->device->ram_bytes,
     };
-    if ((rc = backend_open(&e->backend, e->backend_row->name, &e->model->net, &options, err)) ||
+    if ((rc = backend_open(&e->backend, e->device, &e->model->net, &options, err)) ||
         (rc = model_forward_new(&e->forward, e->model, e->backend, e->steps->max_rows, e->steps->max_logits, err)) ||
         (rc = open_draft(e, o, err)) ||
         (rc = kv_budget(e, o, &budget, err)) ||
@@ -389,6 +399,7 @@ static int engine_open_parts(rp_engine *e, const rp_engine_options *o, rp_error 
     e->scaffolds->budget_bytes =
         o->scaffold_bytes ? o->scaffold_bytes : kv_pool_get_stats(e->pool).budget_bytes / SCAFFOLD_SHARE;
     kv_pool_set_reclaim(e->pool, span_store_reclaim, e->store);
+    if (!(e->backend_row->can & BACKEND_SMALL_KV)) kv_pool_refuse_small(e->pool);
     identity_make(e, kernel_arithmetic_of(level));
     rc = o->store_dir ? open_disk(e, o, err) : set_blocks_root(e, o, err);
     if (!rc && e->reporter) { /* what is on disk */
@@ -454,13 +465,34 @@ static void take_options(rp_engine *e, const rp_engine_options *o) {
     cost_model_init(&e->steps->probe_cost);
 }
 
+/* The backend, by name, or, of a GPU that was not named, if it can do what the options ask for. */
+static int find_backend(rp_engine *e, const rp_engine_options *o, rp_error *err) {
+    const char *name = o->device->name;
+    const bool is_auto = !name || strcmp(name, "auto") == 0;
+    int rc = backend_find(&e->backend_row, name, &e->model->net, err);
+    const bool wants_more = kv_format_is_small(o->kv_format) || o->keep_share || o->kv_keep;
+    const uint32_t all = BACKEND_SMALL_KV | BACKEND_STUDIES;
+    if (!rc && is_auto && wants_more && !e->model->net.is_mock && (e->backend_row->can & all) != all) {
+        base_log(BASE_LOG_INFO, "the device '%s' lacks KV of fewer than 16 bits, or reduced KV: using the CPU",
+                 e->backend_row->name);
+        rc = backend_find(&e->backend_row, "cpu", &e->model->net, err);
+    }
+    /* a number is a part of the name; the caller's string is borrowed until this returns */
+    e->device = rc ? NULL : is_auto ? e->backend_row->name
+                                    : name;
+    return rc;
+}
+
 int rp_engine_new(rp_engine **out, rp_model *model, const rp_engine_options *options, rp_error *err) {
     if (!out || !model) return base_fail(err, RP_ERR_INVALID, "rp_engine_new: out and model are needed");
     rp_engine_options o = rp_engine_options_defaults();
     *out = NULL;
     rp_cluster_options cluster = {.struct_size = sizeof(cluster)};
     rp_engine_experiment experiment = {.struct_size = sizeof(experiment)};
+    rp_device_options device = {.struct_size = sizeof(device)};
     int rc = base_sized_read(&o, sizeof(o), options, "rp_engine_options", err);
+    if (!rc) rc = base_sized_read(&device, sizeof(device), o.device, "rp_device_options", err);
+    o.device = &device;
     if (!rc) rc = base_sized_read(&cluster, sizeof(cluster), o.cluster, "rp_cluster_options", err);
     if (!rc) rc = base_sized_read(&experiment, sizeof(experiment), o.experiment, "rp_engine_experiment", err);
     o.cluster = &cluster;
@@ -471,7 +503,7 @@ int rp_engine_new(rp_engine **out, rp_model *model, const rp_engine_options *opt
     rp_engine *e = engine_new(model);
     if (!e) return base_fail_memory(err, sizeof(whole_engine), "an engine");
     take_options(e, &o);
-    if ((rc = backend_find(&e->backend_row, NULL, &model->net, err)) || (rc = engine_check_context(e, err)) ||
+    if ((rc = find_backend(e, &o, err)) || (rc = engine_check_context(e, err)) ||
         (rc = open_locks(e, err)) || (rc = e->plans_only ? open_plans(e, &o, err) : engine_open_parts(e, &o, err)) ||
         (rc = e->plans_only ? RP_OK : open_thread(e, err))) {
         rp_engine_free(e);

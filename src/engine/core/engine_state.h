@@ -19,6 +19,7 @@ struct rp_engine {
     rp_model *model;
     int32_t n_threads, n_ctx, chunk_tokens, max_sequences, max_queue;
     const struct backend_row *backend_row; /* chosen for the model; of plans_only, too */
+    const char *device;                    /* its name, with a number if one was given; while the engine opens */
     struct backend *backend;
     struct model_forward *forward;
     struct kv_pool *pool;

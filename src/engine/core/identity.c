@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "backend/backend.h"
 #include "engine/core/engine_state.h"
 #include "reprise_cluster.h"
 #include "store/disk/fingerprints.h"
@@ -25,6 +26,11 @@ static base_key identity_name(const rp_engine *e, kernel_arithmetic arithmetic) 
     base_hash_u64(&h, (uint64_t)arithmetic);
     for (int32_t i = 0; e->kv_layers && i < m->n_kv_layers; i++)
         base_hash_bytes(&h, &(uint8_t){e->kv_layers[i].in_f16}, 1);
+    if (arithmetic == KERNEL_ARITHMETIC_DEVICE) {
+        const char *device = e->backend->ops->arithmetic(e->backend);
+        base_hash_u64(&h, strlen(device));
+        base_hash_bytes(&h, device, strlen(device));
+    }
     base_hash_final(&h, &out);
     return out;
 }
@@ -42,7 +48,10 @@ void identity_take(rp_engine *e, const base_key *identity) {
     set_salt(e);
 }
 
+static bool is_on_device(const rp_engine *e) { return e->backend && e->backend->ops->arithmetic; }
+
 void identity_make(rp_engine *e, kernel_arithmetic arithmetic) {
+    if (is_on_device(e)) arithmetic = KERNEL_ARITHMETIC_DEVICE;
     e->is_whole = atomic_load(&e->model->has_fingerprint);
     e->states->arithmetic = (uint8_t)arithmetic;
     e->states->fingerprint = identity_name(e, arithmetic);
@@ -52,8 +61,9 @@ void identity_make(rp_engine *e, kernel_arithmetic arithmetic) {
 size_t identity_others(const rp_engine *e, base_key *out) {
     size_t n = 0;
     for (int a = KERNEL_ARITHMETIC_UNKNOWN + 1; a < KERNEL_ARITHMETIC_END; a++)
-        if (a != e->states->arithmetic) out[n++] = identity_name(e, (kernel_arithmetic)a);
-    BASE_ASSERT(n == KERNEL_ARITHMETIC_END - 2); /* all but its own */
+        if (a != e->states->arithmetic && a != KERNEL_ARITHMETIC_DEVICE)
+            out[n++] = identity_name(e, (kernel_arithmetic)a);
+    BASE_ASSERT(n >= KERNEL_ARITHMETIC_END - 3); /* of the CPU: all but its own */
     return n;
 }
 

@@ -2,7 +2,8 @@
 /* identity.h: the identity of an engine's KV: everything that its bytes depend on besides scope and tokens.
  *
  *   fingerprint   model, KV format, long-rope, arithmetic, and     in each record, and in the index
- *                 the layers in f16, if there are any
+ *                 the layers in f16, if there are any; of a
+ *                 device, its name, driver, and version of kernels
  *   salt          the fingerprint and a tenant                     part of every key
  *   adapter       a hash of its file, and its scale                part of the keys of KV that is computed with it: in
  *         the salt of
@@ -28,7 +29,8 @@ typedef struct identity_note {
     base_key files, digest;
 } identity_note;
 
-/* Fills in e->states and e->salt from the parts of the model that are known so far. Needs backend and n_ctx. */
+/* Fills in e->states and e->salt from the parts of the model that are known so far. Needs backend and n_ctx.
+ * arithmetic: of the CPU's kernels; a backend with one of its own (backend_ops.arithmetic) replaces it. */
 void identity_make(rp_engine *e, kernel_arithmetic arithmetic);
 /* The same from another engine's identity (rp_engine_identity), for plans alone. */
 void identity_take(rp_engine *e, const base_key *identity);
@@ -37,7 +39,8 @@ void identity_take(rp_engine *e, const base_key *identity);
 int identity_find(rp_engine *e, const rp_engine_options *o, identity_note *note, rp_error *err);
 /* Writes a computed fingerprint to the folder of a store that is open for writing. Failures are logged. */
 void identity_keep(const rp_engine *e, const rp_engine_options *o, const identity_note *note);
-/* The fingerprints of records with this model's KV, computed with another arithmetic. out[KERNEL_ARITHMETIC_END];
+/* The fingerprints of records with this model's KV, computed with another arithmetic of the CPU (those of devices are
+ * not known). out[KERNEL_ARITHMETIC_END];
  * returns their number. */
 size_t identity_others(const rp_engine *e, base_key *out);
 /* Is the engine's KV identified by all bytes of its model? */

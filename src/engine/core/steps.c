@@ -539,8 +539,8 @@ bool steps_run(rp_engine *e, step_result *out) {
         s.predicted_us = cost_model_predict(e->cost, &s.load);
         s.start_us = base_clock_us();
         rc = model_forward_submit(e->forward, &rows, &err);
-        if (!rc) model_forward_collect(e->forward, e->steps->logits);
-        if (!rc && s.n_hidden > 0) model_forward_read_hidden(e->forward, &rows, e->steps->hidden);
+        if (!rc) rc = model_forward_collect(e->forward, e->steps->logits, &err);
+        if (!rc && s.n_hidden > 0) rc = model_forward_read_hidden(e->forward, &rows, e->steps->hidden, &err);
         s.end_us = base_clock_us();
         const double us = drafts_measured_us(e, s.predicted_us, (double)(s.end_us - s.start_us));
         if (!rc && !waits) cost_model_learn(e->cost, &s.load, us);

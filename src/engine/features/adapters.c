@@ -8,6 +8,7 @@
 #include "base/compiler.h"
 #include "base/error.h"
 #include "base/memory.h"
+#include "engine/core/abilities.h"
 #include "engine/core/engine_state.h"
 #include "engine/core/job.h"
 #include "model/adapter.h"
@@ -26,6 +27,8 @@ static int adapters_ask(rp_job *c, const rp_request *o, rp_error *err) {
     if (!isfinite(o->adapter_scale))
         return base_fail(err, RP_ERR_INVALID, "adapter_scale is %g: give a finite number", (double)o->adapter_scale);
     if (!o->adapter || o->adapter_scale == 0) return RP_OK;
+    const int rc = engine_check_backend(c->engine, BACKEND_ADAPTS, "adapter", err);
+    if (rc) return rc;
     if (o->adapter->model != c->engine->model)
         return base_fail(err, RP_ERR_INVALID, "the adapter was opened for another model: open it for the engine's");
     if (o->context_shift && o->adapter->n_invocation > 0)

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "engine/core/abilities.h"
 #include "engine/core/engine_state.h"
 #include "engine/core/job.h"
 #include "engine/core/job_tokens.h"
@@ -68,6 +69,8 @@ static void blend_count(rp_job *c) {
 
 static int blend_open(rp_job *c, rp_error *err) {
     if (c->wants.n_extra == 0) return RP_OK;
+    const int rc = engine_check_backend(c->engine, BACKEND_STUDIES, "quality 'blend'", err);
+    if (rc) return rc;
     c->wants.unshared = true; /* scattered spans are not kept */
     return job_feature_add(c, &blend_feature)
                ? RP_OK

@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "engine/core/abilities.h"
 #include "engine/core/engine_state.h"
 #include "engine/core/job.h"
 #include "engine/core/sequence.h"
@@ -79,6 +80,8 @@ static int focus_open(rp_job *c, rp_error *err) {
     const char *other = c->wants.most_answer > 0 ? "context_shift" : c->wants.exclusive ? "kv_keep"
                                                                                         : NULL;
     if (c->wants.n_late == 0) return RP_OK;
+    const int rc = engine_check_backend(c->engine, BACKEND_STUDIES, "quality 'focus'", err);
+    if (rc) return rc;
     /* an answer over reduced KV, or beyond the context, and the tokens that are recomputed would replace one another's
        views */
     if (other) return base_fail(err, RP_ERR_CONFLICT, "%s contradicts quality 'focus': give one of them", other);

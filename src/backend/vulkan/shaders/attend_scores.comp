@@ -1,0 +1,119 @@
+#version 460
+// SPDX-License-Identifier: Apache-2.0
+// attend_scores.comp: scores of the queries of a group of heads for the slots that a row sees, an invocation a slot.
+// A score is one sum over the dimensions, in ascending order. Grid: row blocks / BLOCKS, KV heads, rows of the tile.
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+#include "attention.glsl"
+
+layout(local_size_x = 64) in;
+layout(constant_id = 0) const uint HALVES = 0u;
+#define BLOCKS 4u
+
+layout(push_constant, scalar) uniform Arguments {
+    uint64_t queries, scores; // f32 [rows of the step][n_heads * key_dim]; [rows of the tile][n_heads][stride]
+    uint64_t rows, blocks, entries, heads;
+    uint64_t angles, shifts;  // [rows of the step][rot_dim]: of their positions, 0: no rotation; [shifts][rot_dim]
+    uint64_t weights, slopes; // of rotated queries, of ALiBi; 0: none
+    uint n_heads, n_kv_heads, key_dim, rot_dim, stride, first_row;
+    float scale, cap; // cap 0: none
+} a;
+
+shared float query[QUERY_FLOATS]; // [QUERIES][key_dim]
+
+// The pair (x, y) rotated by an angle.
+vec2 rotated(vec2 x, float c, float s) {
+    precise const float p = x.x * c;
+    precise const float q = x.y * s;
+    precise const float r = x.y * c;
+    precise const float t = x.x * s;
+    precise vec2 y;
+    y.x = p - q;
+    y.y = r + t;
+    return y;
+}
+
+vec2 rotated_pair(uint row, uint i, uint at, uint second, uint shift, vec2 x) {
+    const uint64_t own = a.angles + 4ul * a.rot_dim * row, moved = a.shifts + 4ul * a.rot_dim * shift;
+    const float c = get(own, 2u * i), s = get(own, 2u * i + 1u);
+    if (a.weights != 0ul) { // they belong to the row's own position: rotated there, weighed, rotated back
+        vec2 y = rotated(x, c, s);
+        precise vec2 w = vec2(y.x * get(a.weights, at), y.y * get(a.weights, second));
+        return shift == 0u ? w : rotated(w, get(moved, 2u * i), -get(moved, 2u * i + 1u));
+    }
+    if (shift == 0u) return rotated(x, c, s);
+    const float mc = get(moved, 2u * i), ms = get(moved, 2u * i + 1u);
+    precise const float c_both = c * mc + s * ms; // of the difference of the angles
+    precise const float s_both = s * mc - c * ms;
+    return rotated(x, c_both, s_both);
+}
+
+// query = the queries of heads [first, first + n), rotated for a shift.
+void load_queries(uint row, uint first, uint n, uint shift) {
+    const uint rot = a.angles == 0ul ? 0u : a.rot_dim, pairs = rot / 2u;
+    const uint64_t x = a.queries + 4ul * a.key_dim * (uint64_t(row) * a.n_heads + first);
+    barrier();
+    for (uint j = gl_LocalInvocationID.x; j < n * pairs; j += 64u) {
+        const uint h = j / pairs, i = j % pairs;
+        const uint at = HALVES != 0u ? i : 2u * i, second = HALVES != 0u ? i + pairs : 2u * i + 1u;
+        const vec2 y = rotated_pair(row, i, at, second, shift, vec2(get(x, h * a.key_dim + at), get(x, h * a.key_dim + second)));
+        query[h * a.key_dim + at] = y.x;
+        query[h * a.key_dim + second] = y.y;
+    }
+    for (uint j = gl_LocalInvocationID.x; j < n * (a.key_dim - rot); j += 64u) {
+        const uint h = j / (a.key_dim - rot), d = rot + j % (a.key_dim - rot);
+        precise float y = get(x, h * a.key_dim + d);
+        if (a.weights != 0ul) y = y * get(a.weights, d);
+        query[h * a.key_dim + d] = y;
+    }
+    barrier();
+}
+
+float finished(float sum, uint head, int distance) {
+    precise float s = a.scale * sum;
+    if (a.slopes != 0ul) {
+        precise const float bias = get(a.slopes, head) * float(distance);
+        s = s - bias;
+    }
+    if (a.cap > 0.0) s = a.cap * tanh_own(s / a.cap);
+    return s;
+}
+
+void score_block(uint row, int pos, RowBlock b, uint kv_head, uint first, uint n) {
+    const uint slot = gl_LocalInvocationID.x;
+    if (!is_set(b.visible, slot)) return;
+    const Head h = Heads(a.heads).v[b.entry * a.n_kv_heads + kv_head];
+    precise float acc[QUERIES];
+    for (uint q = 0u; q < QUERIES; q++) acc[q] = 0.0;
+    for (uint d = 0u; d < a.key_dim; d++) {
+        const float k = element(h.keys, h.format, d * 64u + slot);
+        for (uint q = 0u; q < QUERIES; q++) {
+            precise const float p = query[min(q, n - 1u) * a.key_dim + d] * k;
+            acc[q] = acc[q] + p;
+        }
+    }
+    const Entry e = Entries(a.entries).v[b.entry];
+    const int at = e.positions == 0ul ? e.first + int(slot) : e.first + int(U32(e.positions).v[slot]);
+    const uint64_t i = b.before + bits_below(b.visible, slot);
+    for (uint q = 0u; q < n; q++)
+        put(a.scores, (uint64_t(row - a.first_row) * a.n_heads + first + q) * a.stride + i,
+            finished(acc[q], first + q, pos - at));
+}
+
+void main() {
+    const uint row = a.first_row + gl_WorkGroupID.z, kv_head = gl_WorkGroupID.y, group = a.n_heads / a.n_kv_heads;
+    const Row r = Rows(a.rows).v[row];
+    const uint at_once = min(QUERIES, QUERY_FLOATS / a.key_dim);
+    const uint begin = gl_WorkGroupID.x * BLOCKS, end = min(begin + BLOCKS, r.n_blocks);
+    for (uint first = 0u; first < group; first += at_once) {
+        const uint n = min(at_once, group - first), head = kv_head * group + first;
+        uint loaded = 0xffffffffu;
+        for (uint i = begin; i < end; i++) {
+            const RowBlock b = RowBlocks(a.blocks).v[r.first_block + i];
+            const uint shift = Entries(a.entries).v[b.entry].shift;
+            if (shift != loaded) load_queries(row, head, n, shift);
+            loaded = shift;
+            score_block(row, r.pos, b, kv_head, head, n);
+        }
+    }
+}

@@ -1,0 +1,415 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* vulkan_attention.c: storing KV into blocks, attention over views.
+ *
+ * Tables of a step (shaders/attention.glsl), in memory that the host writes:
+ *
+ *   entries   one for each block of each view of each context: positions, shift
+ *   sights    what rows see, one for each reach (a window, or none): of each row its blocks and masks, with the
+ *             number of slots that it sees before each block
+ *   heads     of each layer: of each entry and KV head, the addresses of keys and values
+ *   angles    of each kind of rotation: of the rows' positions, and of the different shifts
+ *
+ * Attention takes the rows of a step in tiles that fit the scratch of scores and sums: a row's result does not depend
+ * on its tile. In a tile: scores, softmax, values in splits of VULKAN_SPLIT slots, the sum of the splits.
+ */
+#include <string.h>
+
+#include "backend/vulkan/vulkan_backend.h"
+#include "base/check.h"
+#include "base/compiler.h"
+#include "base/error.h"
+#include "base/memory.h"
+
+#define SCRATCH_BYTES ((uint64_t)32 << 20) /* or what one row needs */
+#define N_ANGLES (MODEL_ROPE_LOCAL_BASE + 1)
+#define MAX_SIGHTS 4 /* different reaches of a network's layers */
+#define MAX_ENTRIES ((size_t)1 << 26)
+#define MAX_SHIFTS ((size_t)1 << 20)
+
+/* What the rows of a step see through a window. */
+typedef struct sight {
+    int32_t window;                   /* of its layers: the key */
+    uint64_t rows, blocks;            /* addresses of the tables */
+    uint32_t most_blocks, most_slots; /* of a row */
+} sight;
+
+struct vulkan_attention {
+    const model_rope *ropes[N_ANGLES]; /* NULL: no layer is of this kind */
+    int32_t windows[MAX_SIGHTS], n_sights;
+    vulkan_buffer scores, factors, sums; /* scratch */
+    /* of the current step */
+    sight sights[MAX_SIGHTS];
+    uint64_t row_angles[N_ANGLES], shift_angles[N_ANGLES];
+    uint64_t entries;
+    size_t n_entries;
+    size_t *first_entry; /* [contexts + 1] */
+    size_t cap_first;
+    int32_t *shifts; /* [n_shifts]: different ones; shifts[0] is 0 */
+    size_t n_shifts, cap_shifts;
+    vulkan_row_block *found; /* scratch of a sight */
+    size_t cap_found;
+};
+
+/* ---- entries ---- */
+
+static int32_t blocks_of(const kv_view *v) { return BASE_DIV_UP(kv_span_tokens(v->span), KV_BLOCK_SLOTS); }
+
+/* The number of a shift. Few are different: a prompt moves a module as a whole. */
+static int number_of_shift(vulkan_attention *a, int32_t shift, uint32_t *out, rp_error *err) {
+    size_t i = a->n_shifts;
+    while (i > 0 && a->shifts[i - 1] != shift) i--; /* the latest is the most likely */
+    *out = (uint32_t)(i - 1);
+    if (i > 0) return RP_OK;
+    int rc = base_grow((void **)&a->shifts, &a->cap_shifts, a->n_shifts + 1, MAX_SHIFTS, sizeof(*a->shifts));
+    if (rc) return base_fail_memory(err, a->n_shifts * sizeof(*a->shifts), "shifts");
+    *out = (uint32_t)a->n_shifts;
+    a->shifts[a->n_shifts++] = shift;
+    return RP_OK;
+}
+
+/* Positions of a scattered span's slots, on the device; 0: out of memory. */
+static uint64_t place_positions(vulkan_backend *b, const kv_span *span, const int32_t *positions) {
+    const size_t n = (size_t)kv_span_tokens(span);
+    const vulkan_part part = vulkan_arena_take(b, sizeof(*positions) * KV_SPAN_TOKENS);
+    if (part.host) memcpy(part.host, positions, sizeof(*positions) * n);
+    return part.address;
+}
+
+static int write_view(vulkan_backend *b, const kv_view *v, vulkan_entry *out, rp_error *err) {
+    uint32_t shift;
+    BASE_ASSERT(!kv_span_is_reduced(v->span)); /* BACKEND_STUDIES is missing: nothing reduces spans */
+    int rc = number_of_shift(b->attention, v->shift, &shift, err);
+    if (rc) return rc;
+    const int32_t *positions = kv_span_positions(v->span, 0, 0);
+    const uint64_t places = positions ? place_positions(b, v->span, positions) : 0;
+    const int32_t first = kv_span_position(v->span) + v->shift;
+    for (int32_t i = 0; i < blocks_of(v); i++)
+        out[i] = (vulkan_entry){.positions = positions ? places + sizeof(int32_t) * KV_BLOCK_SLOTS * (size_t)i : 0,
+                                .first = positions ? v->shift : first + i * KV_BLOCK_SLOTS,
+                                .shift = shift};
+    return b->failure.code ? base_fail(err, b->failure.code, "%s", b->failure.message) : RP_OK;
+}
+
+static int make_entries(vulkan_backend *b, rp_error *err) {
+    vulkan_attention *a = b->attention;
+    const model_step *step = b->step;
+    int rc = base_grow((void **)&a->first_entry, &a->cap_first, (size_t)step->n_contexts + 1, SIZE_MAX / 16,
+                       sizeof(*a->first_entry));
+    if (rc) return base_fail_memory(err, (uint64_t)step->n_contexts * 8, "attention");
+    size_t n = 0;
+    for (int32_t c = 0; c < step->n_contexts; c++) {
+        a->first_entry[c] = n;
+        for (size_t i = 0; i < step->contexts[c]->n_views; i++) n += (size_t)blocks_of(&step->contexts[c]->views[i]);
+    }
+    a->first_entry[step->n_contexts] = a->n_entries = n;
+    if (n > MAX_ENTRIES) return base_fail(err, RP_ERR_LIMIT, "the contexts of a step have more than 2^26 blocks");
+    const vulkan_part part = vulkan_arena_take(b, sizeof(vulkan_entry) * n);
+    if (!part.host) return base_fail(err, b->failure.code, "%s", b->failure.message);
+    a->entries = part.address;
+    vulkan_entry *out = part.host;
+    for (int32_t c = 0; c < step->n_contexts && !rc; c++)
+        for (size_t i = 0; i < step->contexts[c]->n_views && !rc; i++) {
+            rc = write_view(b, &step->contexts[c]->views[i], out, err);
+            out += blocks_of(&step->contexts[c]->views[i]);
+        }
+    return rc;
+}
+
+/* ---- what rows see ---- */
+
+/* Appends what a row sees of its context to the blocks; returns their number, and the slots in *n_slots. */
+static size_t see(const vulkan_backend *b, const model_row *row, const sight *s, vulkan_row_block *out,
+                  uint32_t *n_slots) {
+    const kv_context *c = b->step->contexts[row->context];
+    const model_layer layer = {.window = s->window};
+    int32_t last;
+    const int32_t reach = model_layer_reach(&b->net->hp, &layer, row->pos, row->after, &last);
+    uint32_t entry = (uint32_t)b->attention->first_entry[row->context], before = 0;
+    size_t n = 0;
+    for (size_t i = 0; i < c->n_views; i++)
+        for (int32_t block = 0; block < blocks_of(&c->views[i]); block++, entry++) {
+            const uint64_t visible = kv_view_visible(&c->views[i], 0, 0, block, last, reach);
+            if (!visible) continue;
+            out[n++] = (vulkan_row_block){entry, before, visible};
+            before += (uint32_t)base_popcount64(visible);
+        }
+    *n_slots = before;
+    return n;
+}
+
+static int make_sight(vulkan_backend *b, sight *s, rp_error *err) {
+    vulkan_attention *a = b->attention;
+    const model_step *step = b->step;
+    const vulkan_part rows = vulkan_arena_take(b, sizeof(vulkan_row) * (size_t)step->n_rows);
+    size_t n = 0;
+    for (int32_t r = 0; r < step->n_rows && rows.host; r++) {
+        const int32_t context = step->rows[r].context;
+        const size_t most = a->first_entry[context + 1] - a->first_entry[context];
+        if (base_grow((void **)&a->found, &a->cap_found, n + most, MAX_ENTRIES, sizeof(*a->found)))
+            return base_fail_memory(err, (n + most) * sizeof(*a->found), "attention");
+        vulkan_row *row = (vulkan_row *)rows.host + r;
+        row->first_block = (uint32_t)n;
+        row->pos = step->rows[r].pos;
+        row->n_blocks = (uint32_t)see(b, &step->rows[r], s, a->found + n, &row->n_slots);
+        n += row->n_blocks;
+        s->most_blocks = BASE_MAX(s->most_blocks, row->n_blocks);
+        s->most_slots = BASE_MAX(s->most_slots, row->n_slots);
+    }
+    const vulkan_part blocks = vulkan_arena_take(b, sizeof(vulkan_row_block) * n);
+    if (!rows.host || !blocks.host) return base_fail(err, b->failure.code, "%s", b->failure.message);
+    memcpy(blocks.host, a->found, sizeof(vulkan_row_block) * n);
+    s->rows = rows.address;
+    s->blocks = blocks.address;
+    return RP_OK;
+}
+
+/* ---- angles ---- */
+
+static int make_angles(vulkan_backend *b, int kind, rp_error *err) {
+    vulkan_attention *a = b->attention;
+    const model_rope *rope = a->ropes[kind];
+    const size_t bytes = sizeof(float) * (size_t)rope->rot_dim, n_rows = (size_t)b->step->n_rows;
+    const vulkan_part rows = vulkan_arena_take(b, bytes * n_rows), shifts = vulkan_arena_take(b, bytes * a->n_shifts);
+    if (!rows.host || !shifts.host) return base_fail(err, b->failure.code, "%s", b->failure.message);
+    for (size_t r = 0; r < n_rows; r++)
+        model_rope_angles(rope, b->step->rows[r].pos, rope->magnitude, (float *)((char *)rows.host + bytes * r));
+    for (size_t i = 0; i < a->n_shifts; i++)
+        model_rope_angles(rope, a->shifts[i], 1.0f, (float *)((char *)shifts.host + bytes * i));
+    a->row_angles[kind] = rows.address;
+    a->shift_angles[kind] = shifts.address;
+    return RP_OK;
+}
+
+int vulkan_attention_begin(vulkan_backend *b, rp_error *err) {
+    vulkan_attention *a = b->attention;
+    a->n_shifts = 1;
+    a->shifts[0] = 0;
+    int rc = make_entries(b, err);
+    for (int32_t i = 0; i < a->n_sights && !rc; i++) {
+        a->sights[i] = (sight){.window = a->windows[i]};
+        rc = make_sight(b, &a->sights[i], err);
+    }
+    for (int i = 0; i < N_ANGLES && !rc; i++)
+        if (a->ropes[i]) rc = make_angles(b, i, err);
+    return rc;
+}
+
+static const sight *sight_of(const vulkan_attention *a, const model_layer *l) {
+    int32_t i = 0;
+    while (a->windows[i] != l->window) i++;
+    BASE_ASSERT(i < a->n_sights);
+    return &a->sights[i];
+}
+
+/* ---- storing ---- */
+
+static uint32_t format_of(rp_kv_format format) {
+    BASE_ASSERT(format == RP_KV_F32 || format == RP_KV_F16); /* vulkan_backend_takes */
+    return format == RP_KV_F32 ? VULKAN_FORMAT_F32 : VULKAN_FORMAT_F16;
+}
+
+void vulkan_store(backend *self, int32_t layer, backend_buffer *keys, const backend_buffer *values) {
+    vulkan_backend *b = vulkan(self);
+    const model_layer *l = &b->net->layers[layer];
+    const int32_t rows = b->step->n_rows, n_heads = l->n_kv_heads;
+    const vulkan_part part = vulkan_arena_take(b, sizeof(vulkan_slot) * (size_t)rows * (size_t)n_heads);
+    BASE_ASSERT(l->owns_kv && values && keys->width == n_heads * l->key_dim && values->width == n_heads * l->value_dim);
+    if (!part.host) return;
+    vulkan_slot *slot = part.host;
+    for (int32_t r = 0; r < rows; r++) {
+        const model_row *row = &b->step->rows[r];
+        const int32_t block = row->slot / KV_BLOCK_SLOTS;
+        BASE_DCHECK(!kv_span_is_sealed(row->span)); /* invariant 2 of kv/ */
+        for (int32_t h = 0; h < n_heads; h++, slot++)
+            *slot = (vulkan_slot){.keys = kv_span_keys(row->span, l->states, block, h).at,
+                                  .values = kv_span_values(row->span, l->states, block, h).at,
+                                  .format = format_of(kv_span_layer_format(row->span, l->states)),
+                                  .slot = (uint32_t)(row->slot % KV_BLOCK_SLOTS)};
+    }
+    const model_rope *rope = l->rope == MODEL_NO_ROPE ? NULL : b->attention->ropes[l->rope];
+    const vulkan_store_args a = {.keys = keys->memory.address,
+                                 .values = values->memory.address,
+                                 .angles = rope ? b->attention->row_angles[l->rope] : 0,
+                                 .slots = part.address,
+                                 .n_heads = (uint32_t)n_heads,
+                                 .key_dim = (uint32_t)l->key_dim,
+                                 .value_dim = (uint32_t)l->value_dim,
+                                 .rot_dim = rope ? (uint32_t)rope->rot_dim : 0};
+    vulkan_dispatch(b, VULKAN_STORE, b->net->hp.rope_halves, &a, sizeof(a),
+                    (uint32_t[]){(uint32_t)n_heads, (uint32_t)rows, 1});
+}
+
+/* ---- attending ---- */
+
+/* Addresses of the keys and values of all entries in a layer; 0: the step has failed. */
+static uint64_t make_heads(vulkan_backend *b, const model_layer *l) {
+    const size_t n_heads = (size_t)l->n_kv_heads;
+    const vulkan_part part = vulkan_arena_take(b, sizeof(vulkan_head) * b->attention->n_entries * n_heads);
+    if (!part.host) return 0;
+    vulkan_head *out = part.host;
+    for (int32_t c = 0; c < b->step->n_contexts; c++)
+        for (size_t i = 0; i < b->step->contexts[c]->n_views; i++) {
+            const kv_view *v = &b->step->contexts[c]->views[i];
+            const uint32_t format = format_of(kv_span_layer_format(v->span, l->states));
+            for (int32_t block = 0; block < blocks_of(v); block++)
+                for (int32_t h = 0; h < l->n_kv_heads; h++, out++) {
+                    *out = (vulkan_head){.format = format};
+                    if (!kv_span_has(v->span, l->states, block)) continue; /* out of reach of the window */
+                    out->keys = kv_span_keys(v->span, l->states, block, h).at;
+                    out->values = kv_span_values(v->span, l->states, block, h).at;
+                }
+        }
+    return part.address;
+}
+
+/* Scratch of `rows` rows; false: the step has failed. */
+static bool grow_scratch(vulkan_backend *b, vulkan_buffer *buffer, uint64_t floats) {
+    rp_error err = {0};
+    if (b->failure.code) return false;
+    if (buffer->bytes >= sizeof(float) * floats) return true;
+    /* commands that were recorded refer to the smaller one: they are completed first */
+    vulkan_buffer larger;
+    const int rc = vulkan_take(b, VULKAN_ON_DEVICE, sizeof(float) * floats, "attention", &larger, &err);
+    if (rc) {
+        vulkan_step_fail(b, rc, &err);
+        return false;
+    }
+    vulkan_retire(b, buffer);
+    *buffer = larger;
+    return true;
+}
+
+typedef struct tile_args {
+    const model_layer *layer;
+    const sight *sight;
+    uint64_t queries, dst, heads;
+    uint32_t first, n_rows, stride, splits;
+} tile_args;
+
+static void record_scores(vulkan_backend *b, const tile_args *t) {
+    const vulkan_attention *at = b->attention;
+    const model_layer *l = t->layer;
+    const model_rope *rope = l->rope == MODEL_NO_ROPE ? NULL : at->ropes[l->rope];
+    const model_weight slopes = {.data = b->net->alibi_slopes, .type = KERNEL_F32, .n_in = l->n_heads, .n_out = 1};
+    const vulkan_scores_args a = {.queries = t->queries,
+                                  .scores = at->scores.address,
+                                  .rows = t->sight->rows,
+                                  .blocks = t->sight->blocks,
+                                  .entries = at->entries,
+                                  .heads = t->heads,
+                                  .angles = rope ? at->row_angles[l->rope] : 0,
+                                  .shifts = rope ? at->shift_angles[l->rope] : 0,
+                                  .weights = vulkan_weight(b, &l->query_weights),
+                                  .slopes = vulkan_weight(b, &slopes),
+                                  .n_heads = (uint32_t)l->n_heads,
+                                  .n_kv_heads = (uint32_t)l->n_kv_heads,
+                                  .key_dim = (uint32_t)l->key_dim,
+                                  .rot_dim = rope ? (uint32_t)rope->rot_dim : 0,
+                                  .stride = t->stride,
+                                  .first_row = t->first,
+                                  .scale = b->net->hp.score_scale,
+                                  .cap = b->net->hp.score_cap};
+    const uint32_t groups = BASE_DIV_UP(t->sight->most_blocks, VULKAN_BLOCKS);
+    vulkan_dispatch(b, VULKAN_SCORES, b->net->hp.rope_halves, &a, sizeof(a),
+                    (uint32_t[]){groups, (uint32_t)l->n_kv_heads, t->n_rows});
+}
+
+static void record_softmax(vulkan_backend *b, const tile_args *t) {
+    const vulkan_softmax_args a = {.scores = b->attention->scores.address,
+                                   .factors = b->attention->factors.address,
+                                   .rows = t->sight->rows,
+                                   .sinks = vulkan_weight(b, &t->layer->sinks),
+                                   .n_heads = (uint32_t)t->layer->n_heads,
+                                   .stride = t->stride,
+                                   .first_row = t->first};
+    vulkan_dispatch(b, VULKAN_SOFTMAX, 0, &a, sizeof(a), (uint32_t[]){(uint32_t)t->layer->n_heads, t->n_rows, 1});
+}
+
+static void record_values(vulkan_backend *b, const tile_args *t) {
+    const vulkan_attention *at = b->attention;
+    const model_layer *l = t->layer;
+    const vulkan_values_args a = {.scores = at->scores.address,
+                                  .sums = at->sums.address,
+                                  .rows = t->sight->rows,
+                                  .blocks = t->sight->blocks,
+                                  .heads = t->heads,
+                                  .n_heads = (uint32_t)l->n_heads,
+                                  .n_kv_heads = (uint32_t)l->n_kv_heads,
+                                  .value_dim = (uint32_t)l->value_dim,
+                                  .stride = t->stride,
+                                  .first_row = t->first,
+                                  .splits = t->splits};
+    vulkan_dispatch(b, VULKAN_VALUES, 0, &a, sizeof(a), (uint32_t[]){t->splits, (uint32_t)l->n_kv_heads, t->n_rows});
+    const vulkan_join_args join = {.sums = at->sums.address,
+                                   .factors = at->factors.address,
+                                   .rows = t->sight->rows,
+                                   .dst = t->dst,
+                                   .n_heads = (uint32_t)l->n_heads,
+                                   .value_dim = (uint32_t)l->value_dim,
+                                   .first_row = t->first,
+                                   .splits = t->splits,
+                                   .n_rows = t->n_rows};
+    const uint64_t n = BASE_DIV_UP((uint64_t)t->n_rows * join.n_heads * join.value_dim, 64);
+    vulkan_dispatch(b, VULKAN_JOIN, 0, &join, sizeof(join), (uint32_t[]){(uint32_t)BASE_MIN(n, 8192), 1, 1});
+}
+
+void vulkan_attend(backend *self, int32_t layer, const backend_buffer *queries, backend_buffer *dst) {
+    vulkan_backend *b = vulkan(self);
+    vulkan_attention *at = b->attention;
+    const model_layer *l = &b->net->layers[layer];
+    const sight *s = sight_of(at, l);
+    const uint64_t heads = (uint64_t)l->n_heads, rows = (uint64_t)b->step->n_rows;
+    BASE_ASSERT(queries->width == l->n_heads * l->key_dim && dst->width == l->n_heads * l->value_dim);
+    tile_args t = {.layer = l,
+                   .sight = s,
+                   .queries = queries->memory.address,
+                   .dst = dst->memory.address,
+                   .heads = make_heads(b, l),
+                   .stride = BASE_DIV_UP(BASE_MAX(s->most_slots, 1), 64) * 64,
+                   .splits = BASE_DIV_UP(BASE_MAX(s->most_slots, 1), VULKAN_SPLIT)};
+    const uint64_t row_floats = heads * (t.stride + (uint64_t)t.splits * (uint64_t)l->value_dim);
+    const uint64_t at_once = BASE_MIN(BASE_MAX(SCRATCH_BYTES / sizeof(float) / row_floats, 1), rows);
+    if (!grow_scratch(b, &at->scores, at_once * heads * t.stride) || !grow_scratch(b, &at->factors, at_once * heads) ||
+        !grow_scratch(b, &at->sums, at_once * heads * t.splits * (uint64_t)l->value_dim))
+        return;
+    for (uint64_t r = 0; r < rows; r += at_once) {
+        t.first = (uint32_t)r;
+        t.n_rows = (uint32_t)BASE_MIN(at_once, rows - r);
+        record_scores(b, &t);
+        record_softmax(b, &t);
+        record_values(b, &t);
+    }
+}
+
+/* ---- life ---- */
+
+int vulkan_attention_open(vulkan_backend *b, rp_error *err) {
+    vulkan_attention *a = b->attention = base_calloc(1, sizeof(*a));
+    if (!a) return base_fail_memory(err, sizeof(*a), "attention");
+    if (base_grow((void **)&a->shifts, &a->cap_shifts, 1, MAX_SHIFTS, sizeof(*a->shifts)))
+        return base_fail_memory(err, sizeof(*a->shifts), "attention");
+    const int32_t n_layers = b->net->hp.n_layers + (b->net->draft_head.projection.data != NULL);
+    for (int32_t i = 0; i < n_layers; i++) {
+        const model_layer *l = &b->net->layers[i];
+        if (!model_mixer_attends(l->mixer)) continue;
+        if (l->rope != MODEL_NO_ROPE) a->ropes[l->rope] = model_layer_rope(b->net, l->rope, b->n_ctx);
+        int32_t k = 0;
+        while (k < a->n_sights && a->windows[k] != l->window) k++;
+        if (k < a->n_sights) continue;
+        if (k == MAX_SIGHTS) return base_fail(err, RP_ERR_UNSUPPORTED, "layers have more than %d windows", MAX_SIGHTS);
+        a->windows[a->n_sights++] = l->window;
+    }
+    return RP_OK;
+}
+
+void vulkan_attention_free(vulkan_backend *b) {
+    vulkan_attention *a = b->attention;
+    if (!a) return;
+    vulkan_give(b, &a->scores);
+    vulkan_give(b, &a->factors);
+    vulkan_give(b, &a->sums);
+    base_free(a->first_entry);
+    base_free(a->shifts);
+    base_free(a->found);
+    base_free(a);
+}

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* vulkan_backend.c: opening the Vulkan backend, and its steps. vulkan_backend.h lists all files. */
+#include "backend/vulkan/vulkan_backend.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/compiler.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/memory.h"
+
+/* ---- memory ---- */
+
+int vulkan_take(vulkan_backend *b, vulkan_use use, uint64_t bytes, const char *what, vulkan_buffer *out,
+                rp_error *err) {
+    const uint64_t used = atomic_fetch_add(&b->used_bytes, bytes) + bytes, limit = atomic_load(&b->limit_bytes);
+    int rc = limit > 0 && used > limit
+                 ? base_fail(err, RP_ERR_BUDGET,
+                             "the limit of device memory (%llu MiB) is too small for %s (%llu MiB more): raise it",
+                             (unsigned long long)limit >> 20, what, (unsigned long long)bytes >> 20)
+                 : vulkan_buffer_new(b->device, use, bytes, what, out, err);
+    if (rc) {
+        atomic_fetch_sub(&b->used_bytes, bytes);
+        *out = (vulkan_buffer){0};
+    }
+    return rc;
+}
+
+void vulkan_give(vulkan_backend *b, vulkan_buffer *buffer) {
+    if (!buffer->handle) return;
+    atomic_fetch_sub(&b->used_bytes, buffer->bytes);
+    vulkan_buffer_free(b->device, buffer);
+}
+
+static void usage(backend *self, rp_memory *out) {
+    const vulkan_backend *b = vulkan(self);
+    const bool is_ram = b->device->description.type != VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU;
+    const model_weight *e = &b->net->embedding;
+    out->weights = is_ram ? vulkan_weights_bytes(b) : 0;
+    out->weights_file = 0;
+    out->file = (uint64_t)(kernel_row_bytes(e->type, e->n_in) * e->n_out); /* rows of the embedding are read in place */
+    out->activations = is_ram ? b->activation_bytes : 0;
+}
+
+static kv_memory *memory(backend *self) { return vulkan_memory_interface(vulkan(self)->memory); }
+
+/* Of tables, attention and copies: what is allocated when it is needed. */
+#define SCRATCH_BYTES ((uint64_t)64 << 20)
+
+static uint64_t kv_limit(backend *self) {
+    const vulkan_backend *b = vulkan(self);
+    const uint64_t limit = atomic_load(&b->limit_bytes);
+    const uint64_t others = atomic_load(&b->used_bytes) + vulkan_weights_pending(b) + SCRATCH_BYTES;
+    if (limit == 0) return UINT64_MAX;
+    return limit > others ? limit - others : 0;
+}
+
+/* ---- a step ---- */
+
+static int begin(backend *self, const model_step *step, rp_error *err) {
+    vulkan_backend *b = vulkan(self);
+    int rc = vulkan_weights_prepare(self, NULL, NULL, err);
+    if (rc || (rc = vulkan_stream_begin(&b->stream, err))) return rc;
+    b->step = step;
+    b->failure = (rp_error){0};
+    b->read = NULL;
+    b->needs_barrier = true; /* after what copied to the device */
+    vulkan_arena_reset(b);
+    vulkan_retired_free(b);
+    return vulkan_attention_begin(b, err);
+}
+
+/* Records the copy of a buffer for the host. */
+static void record_read(vulkan_backend *b, const backend_buffer *src, int32_t rows) {
+    const uint64_t bytes = sizeof(float) * (uint64_t)rows * (uint64_t)src->width;
+    rp_error err = {0};
+    if (b->failure.code || bytes == 0) return;
+    if (b->readback.bytes < bytes) {
+        vulkan_buffer larger;
+        const int rc = vulkan_take(b, VULKAN_TO_HOST, bytes, "results", &larger, &err);
+        if (rc) {
+            vulkan_step_fail(b, rc, &err);
+            return;
+        }
+        vulkan_give(b, &b->readback);
+        b->readback = larger;
+    }
+    vulkan_stream_barrier(&b->stream);
+    b->device->vk.vkCmdCopyBuffer(b->stream.commands, src->memory.handle, b->readback.handle, 1,
+                                  &(VkBufferCopy){.size = bytes});
+    vulkan_stream_barrier(&b->stream);
+    b->read = src;
+}
+
+static void submit(backend *self, const backend_buffer *read, int32_t rows) {
+    vulkan_backend *b = vulkan(self);
+    rp_error err = {0};
+    if (read) record_read(b, read, rows);
+    if (!b->stream.is_recording) return;
+    if (b->failure.code) { /* nothing of it runs */
+        b->device->vk.vkEndCommandBuffer(b->stream.commands);
+        b->stream.is_recording = false;
+        return;
+    }
+    const int rc = vulkan_stream_submit(&b->stream, &err);
+    if (rc) vulkan_step_fail(b, rc, &err);
+}
+
+static int finish(backend *self, rp_error *err) {
+    vulkan_backend *b = vulkan(self);
+    rp_error why = {0};
+    const int rc = vulkan_stream_wait(&b->stream, &why);
+    if (rc) vulkan_step_fail(b, rc, &why);
+    if (b->failure.code && err) *err = b->failure;
+    return b->failure.code;
+}
+
+/* Of a buffer that submit did not name: a submission of its own. */
+static void read_later(vulkan_backend *b, const backend_buffer *src, int32_t rows) {
+    vulkan_step_continue(b);
+    submit(&b->base, src, rows);
+    finish(&b->base, NULL);
+}
+
+static void buffer_read(backend *self, const backend_buffer *src, int32_t rows, float *dst) {
+    vulkan_backend *b = vulkan(self);
+    const size_t bytes = sizeof(float) * (size_t)rows * (size_t)src->width;
+    BASE_ASSERT(rows >= 0 && rows <= src->rows);
+    if (b->read != src || b->stream.is_recording) read_later(b, src, rows);
+    else finish(self, NULL);
+    if (b->failure.code) memset(dst, 0, bytes); /* finish reports it */
+    else memcpy(dst, b->readback.mapped, bytes);
+}
+
+static bool has_adapters(const backend *self) {
+    (void)self;
+    return false;
+}
+
+static const char *arithmetic(const backend *self) { return ((const vulkan_backend *)self)->arithmetic; }
+
+/* ---- opening ---- */
+
+static void free_backend(backend *self) {
+    vulkan_backend *b = vulkan(self);
+    vulkan_stream_free(&b->stream); /* waits */
+    vulkan_experts_free(b);
+    vulkan_attention_free(b);
+    vulkan_weights_free(b);
+    vulkan_memory_free(b->memory);
+    vulkan_arena_free(b);
+    vulkan_retired_free(b);
+    if (b->device) vulkan_give(b, &b->readback);
+    BASE_ASSERT(atomic_load(&b->used_bytes) == 0); /* buffers of activations were freed before */
+    vulkan_device_unref(b->device);
+    base_free(b);
+}
+
+static const backend_ops ops = {
+    .name = "vulkan",
+    .free = free_backend,
+    .memory = memory,
+    .kv_limit = kv_limit,
+    .arithmetic = arithmetic,
+    .buffer_new = vulkan_buffer_create,
+    .buffer_free = vulkan_buffer_destroy,
+    .buffer_set_width = vulkan_buffer_set_width,
+    .buffer_read = buffer_read,
+    .buffer_write = vulkan_buffer_write,
+    .prepare = vulkan_weights_prepare,
+    .usage = usage,
+    .begin = begin,
+    .submit = submit,
+    .finish = finish,
+    .embed = vulkan_embed,
+    .embed_layers = vulkan_embed_layers,
+    .norm = vulkan_norm,
+    .linear = vulkan_linear,
+    .has_adapters = has_adapters,
+    .copy_runs = vulkan_copy_runs,
+    .store = vulkan_store,
+    .attend = vulkan_attend,
+    .act = vulkan_act,
+    .xielu = vulkan_xielu,
+    .multiply = vulkan_multiply,
+    .experts = vulkan_mix_experts,
+    .gate_rows = vulkan_gate_rows,
+    .add = vulkan_add,
+    .clamp = vulkan_clamp,
+    .scale = vulkan_scale,
+    .soft_cap = vulkan_soft_cap,
+    .temper = vulkan_temper,
+    .gather = vulkan_gather,
+};
+
+static int open_device(vulkan_backend *b, const backend_options *o, rp_error *err) {
+    vulkan_description all[VULKAN_MAX_DEVICES];
+    const char *why;
+    int rc = vulkan_instance_ref(err);
+    if (rc) return rc;
+    const bool real = o->device == BACKEND_REAL_DEVICE;
+    const vulkan_description *d = vulkan_choose(all, vulkan_describe_all(all), real ? -1 : o->device, real, &why);
+    rc = d ? vulkan_device_ref(&b->device, d, err) : base_fail(err, RP_ERR_UNSUPPORTED, "%s", why);
+    vulkan_instance_unref();
+    if (rc) return rc;
+    atomic_store(&b->limit_bytes, o->device_bytes);
+    char uuid[2 * VK_UUID_SIZE + 1] = "";
+    for (size_t i = 0; i < VK_UUID_SIZE; i++) snprintf(uuid + 2 * i, 3, "%02x", d->driver_uuid[i]);
+    snprintf(b->arithmetic, sizeof(b->arithmetic), "vulkan %d: %04x:%04x %.200s, driver %u %s", VULKAN_ARITHMETIC,
+             d->vendor, d->device, d->name, d->driver_version, uuid);
+    base_log(BASE_LOG_INFO, "vulkan: %s, %s", d->name, d->driver);
+    return RP_OK;
+}
+
+static int open_parts(vulkan_backend *b, const backend_options *o, rp_error *err) {
+    int rc = open_device(b, o, err);
+    if (!rc) rc = vulkan_stream_new(&b->stream, b->device, err);
+    if (!rc) rc = vulkan_memory_new(&b->memory, b, err);
+    if (!rc) rc = vulkan_weights_new(b, err);
+    if (!rc) rc = vulkan_attention_open(b, err);
+    return rc ? rc : vulkan_experts_open(b, err);
+}
+
+int vulkan_backend_new(backend **out, const model_network *net, const backend_options *o, rp_error *err) {
+    *out = NULL;
+    vulkan_backend *b = base_calloc(1, sizeof(*b));
+    if (!b) return base_fail_memory(err, sizeof(*b), "the Vulkan backend");
+    BASE_ASSERT(!vulkan_network_unsupported(net));
+    b->base.ops = &ops;
+    b->net = net;
+    b->shape = o->shape;
+    b->n_ctx = o->n_ctx;
+    b->max_rows = o->max_rows;
+    const int rc = open_parts(b, o, err);
+    if (rc) {
+        free_backend(&b->base);
+        return rc;
+    }
+    *out = &b->base;
+    return RP_OK;
+}

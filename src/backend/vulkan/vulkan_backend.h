@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* vulkan_backend.h: internals of the Vulkan backend.
+ *
+ *   vulkan_instance.c    the loader, devices
+ *   vulkan_device.c      one device: buffers, commands, pipelines
+ *   vulkan_support.c     which networks it computes; the best device
+ *   vulkan_backend.c     opening, steps
+ *   vulkan_step.c        what a step records: dispatches, and memory for tables
+ *   vulkan_memory.c      KV blocks in device memory
+ *   vulkan_weights.c     weights in device memory
+ *   vulkan_elements.c    buffers, norms, operations on elements
+ *   vulkan_linear.c      linear layers, mixtures of experts
+ *   vulkan_attention.c   storing KV, attention over views
+ *   shaders/             what the device computes
+ *
+ * Operations record commands; nothing is computed before `submit` (backend.h). A failure while recording is kept and
+ * returned by `finish`; operations after it record nothing.
+ */
+#ifndef BACKEND_VULKAN_BACKEND_H
+#define BACKEND_VULKAN_BACKEND_H
+
+#include "backend/backend_registry.h"
+#include "backend/vulkan/vulkan_device.h"
+
+struct backend_buffer {
+    vulkan_buffer memory; /* f32 [rows][width] */
+    int32_t rows, width, most_width;
+};
+
+/* Memory that the host writes for one step; freed as a whole by the next. */
+typedef struct vulkan_arena {
+    vulkan_buffer *chunks; /* [n]; only the last is being filled */
+    size_t n, cap;
+    uint64_t used; /* of the last chunk */
+} vulkan_arena;
+
+/* A part of it. */
+typedef struct vulkan_part {
+    void *host;       /* NULL: out of memory */
+    uint64_t address; /* of the device */
+} vulkan_part;
+
+typedef struct vulkan_memory vulkan_memory;       /* private to vulkan_memory.c */
+typedef struct vulkan_weights vulkan_weights;     /* private to vulkan_weights.c */
+typedef struct vulkan_attention vulkan_attention; /* private to vulkan_attention.c */
+
+typedef struct vulkan_backend {
+    backend base;
+    const model_network *net;
+    kv_shape shape;
+    int32_t n_ctx, max_rows;
+    vulkan_device *device;
+    vulkan_stream stream;   /* of steps */
+    vulkan_buffer readback; /* what buffer_read gives; empty until the first */
+    vulkan_arena arena;
+    vulkan_buffer *retired; /* [n_retired] */
+    size_t n_retired, cap_retired;
+    vulkan_memory *memory;
+    vulkan_weights *weights;
+    vulkan_attention *attention;
+    /* of mixtures: [max_rows * n_used] rows; routing: scratch of route.comp; empty: the model has none */
+    struct {
+        backend_buffer *gathered, *gate, *up, *out, *experts, *weights, *values;
+    } mix;
+    char arithmetic[600]; /* see backend_ops.arithmetic */
+
+    atomic_ullong used_bytes, limit_bytes; /* of device memory, all of this backend; limit 0: none */
+    uint64_t activation_bytes;
+    const backend_buffer *read; /* in `readback` after finish; NULL: none */
+
+    const model_step *step; /* the current one */
+    rp_error failure;       /* of the current step; code 0: none */
+    bool needs_barrier;     /* commands since the last barrier wrote something */
+} vulkan_backend;
+
+static inline vulkan_backend *vulkan(backend *b) { return (vulkan_backend *)b; }
+
+/* ---- memory ---- */
+
+/* As vulkan_buffer_new, within the limit of the backend. RP_ERR_BUDGET. Any thread. */
+int vulkan_take(vulkan_backend *b, vulkan_use use, uint64_t bytes, const char *what, vulkan_buffer *out, rp_error *err);
+void vulkan_give(vulkan_backend *b, vulkan_buffer *buffer); /* all zeros is fine */
+/* Gives a buffer back when the commands that were recorded are complete. The engine's thread. */
+void vulkan_retire(vulkan_backend *b, vulkan_buffer *buffer);
+void vulkan_retired_free(vulkan_backend *b);
+
+int vulkan_memory_new(vulkan_memory **out, vulkan_backend *b, rp_error *err); /* RP_ERR_MEMORY */
+void vulkan_memory_free(vulkan_memory *m);                                    /* NULL is fine; nothing is allocated */
+kv_memory *vulkan_memory_interface(vulkan_memory *m);
+/* Copies to device memory, in pieces. RP_ERR_MEMORY, RP_ERR_IO. Any thread. */
+int vulkan_memory_upload(vulkan_memory *m, const void *from, uint64_t bytes, const vulkan_buffer *to, uint64_t at,
+                         rp_error *err);
+
+/* ---- weights ---- */
+
+int vulkan_weights_new(vulkan_backend *b, rp_error *err); /* RP_ERR_MEMORY */
+void vulkan_weights_free(vulkan_backend *b);
+/* Uploads all matrices, once. RP_ERR_MEMORY, RP_ERR_BUDGET, RP_ERR_IO. */
+int vulkan_weights_prepare(backend *self, rp_on_progress on_progress, void *user, rp_error *err);
+/* The address of a weight's data on the device, all slices one after another, which is uploaded at first use; of a
+   weight without data: 0. A failure is the step's. */
+uint64_t vulkan_weight(vulkan_backend *b, const model_weight *w);
+uint64_t vulkan_weights_bytes(const vulkan_backend *b);   /* of all, uploaded or not */
+uint64_t vulkan_weights_pending(const vulkan_backend *b); /* of matrices that are not yet uploaded */
+
+/* ---- recording ---- */
+
+void vulkan_step_fail(vulkan_backend *b, int rc, const rp_error *err); /* keeps the first failure */
+/* Memory of the step. host NULL: the step has failed. */
+vulkan_part vulkan_arena_take(vulkan_backend *b, size_t bytes);
+void vulkan_arena_reset(vulkan_backend *b);
+void vulkan_arena_free(vulkan_backend *b);
+/* Begins to record, unless it does: after a step, for what follows it. */
+void vulkan_step_continue(vulkan_backend *b);
+/* Records a dispatch after all before it; `beside`: not after the last one. A dimension of 0: nothing. */
+void vulkan_dispatch(vulkan_backend *b, vulkan_shader shader, uint32_t variant, const void *arguments, size_t bytes,
+                     const uint32_t groups[3]);
+void vulkan_dispatch_beside(vulkan_backend *b, vulkan_shader shader, uint32_t variant, const void *arguments,
+                            size_t bytes, const uint32_t groups[3]);
+/* Records an operation on elements: rows x width. */
+void vulkan_element_op_record(vulkan_backend *b, uint32_t op, const vulkan_elements_args *a);
+
+/* ---- operations (backend.h) ---- */
+
+int vulkan_buffer_create(backend *self, int32_t rows, int32_t width, backend_buffer **out, rp_error *err);
+void vulkan_buffer_destroy(backend *self, backend_buffer *buffer);
+void vulkan_buffer_set_width(backend *self, backend_buffer *buffer, int32_t width);
+void vulkan_norm(backend *self, const backend_buffer *src, const model_norm *norm, int32_t rows, backend_buffer *dst);
+void vulkan_act(backend *self, kernel_act act, backend_buffer *a, const backend_buffer *up, int32_t rows);
+void vulkan_xielu(backend *self, const model_xielu *xielu, backend_buffer *a, int32_t rows);
+void vulkan_add(backend *self, backend_buffer *dst, const backend_buffer *src, float scale, int32_t rows);
+void vulkan_clamp(backend *self, backend_buffer *dst, float limit, int32_t rows);
+void vulkan_scale(backend *self, backend_buffer *dst, float factor, int32_t rows);
+void vulkan_soft_cap(backend *self, backend_buffer *dst, float cap, int32_t rows);
+void vulkan_multiply(backend *self, backend_buffer *dst, const model_weight *factors, int32_t rows);
+void vulkan_temper(backend *self, backend_buffer *dst, int32_t rows);
+void vulkan_gate_rows(backend *self, backend_buffer *dst, const backend_buffer *gates, int32_t rows);
+void vulkan_gather(backend *self, const backend_buffer *src, const int32_t *indices, int32_t n, backend_buffer *dst);
+void vulkan_copy_runs(backend *self, const backend_buffer *src, backend_columns from, int32_t rows, int32_t width,
+                      int32_t n, backend_buffer *dst, backend_columns to);
+void vulkan_buffer_write(backend *self, const float *src, int32_t rows, backend_buffer *dst);
+void vulkan_embed(backend *self, const model_weight *table, backend_buffer *dst);
+void vulkan_embed_layers(backend *self, backend_buffer *dst);
+void vulkan_linear(backend *self, const backend_buffer *src, int32_t rows, int32_t n,
+                   const model_weight *const *weights, const model_weight *const *biases, backend_buffer *const *dst);
+int vulkan_experts_open(vulkan_backend *b, rp_error *err); /* RP_ERR_MEMORY, RP_ERR_BUDGET */
+void vulkan_experts_free(vulkan_backend *b);
+void vulkan_mix_experts(backend *self, int32_t layer, const backend_buffer *src, const backend_buffer *scores,
+                        int32_t rows, backend_buffer *dst);
+int vulkan_attention_open(vulkan_backend *b, rp_error *err); /* RP_ERR_MEMORY */
+void vulkan_attention_free(vulkan_backend *b);
+int vulkan_attention_begin(vulkan_backend *b, rp_error *err); /* tables of the step. RP_ERR_MEMORY, RP_ERR_BUDGET */
+void vulkan_store(backend *self, int32_t layer, backend_buffer *keys, const backend_buffer *values);
+void vulkan_attend(backend *self, int32_t layer, const backend_buffer *queries, backend_buffer *dst);
+
+/* ---- networks ---- */
+
+/* Why the backend cannot compute a network, whatever the device; NULL: it can. Static. */
+const char *vulkan_network_unsupported(const model_network *net);
+
+#endif

@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* vulkan_device.c: see vulkan_device.h. */
+#include "backend/vulkan/vulkan_device.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/compiler.h"
+#include "base/embedded.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/memory.h"
+
+extern const base_embedded vulkan_binaries[]; /* "norm.spv"; of products "linear_few.12.spv" */
+
+void (*vulkan_on_device)(vulkan_device *d);
+bool vulkan_is_unmapped;
+
+static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
+static vulkan_device *list; /* guarded by list_lock */
+
+int vulkan_check(vulkan_device *d, VkResult result, const char *what, rp_error *err) {
+    const char *name = d->description.name;
+    switch (result) {
+    case VK_SUCCESS: return RP_OK;
+    case VK_ERROR_OUT_OF_HOST_MEMORY:
+    case VK_ERROR_OUT_OF_DEVICE_MEMORY:
+    case VK_ERROR_TOO_MANY_OBJECTS:
+        return base_fail(err, RP_ERR_MEMORY, "out of memory on the device '%s': %s", name, what);
+    case VK_ERROR_DEVICE_LOST:
+        if (!atomic_exchange(&d->is_lost, true))
+            base_log(BASE_LOG_ERROR, "vulkan: the device '%s' is lost: %s", name, what);
+        return base_fail(err, RP_ERR_IO, "the device '%s' is lost: start the program again, or use --device cpu", name);
+    default: return base_fail(err, RP_ERR_IO, "the device '%s' failed (VkResult %d): %s", name, (int)result, what);
+    }
+}
+
+/* ---- opening ---- */
+
+static bool has_flags(VkMemoryPropertyFlags all, VkMemoryPropertyFlags wanted) { return (all & wanted) == wanted; }
+
+/* The first type with all wanted properties and, if there is such a one, those that are better to have. */
+static uint32_t find_type(const VkPhysicalDeviceMemoryProperties *m, VkMemoryPropertyFlags wanted,
+                          VkMemoryPropertyFlags better) {
+    uint32_t found = UINT32_MAX;
+    for (uint32_t i = m->memoryTypeCount; i-- > 0;)
+        if (has_flags(m->memoryTypes[i].propertyFlags, wanted)) found = i;
+    for (uint32_t i = m->memoryTypeCount; i-- > 0;)
+        if (has_flags(m->memoryTypes[i].propertyFlags, wanted | better)) found = i;
+    return found;
+}
+
+static int choose_memory(vulkan_device *d, rp_error *err) {
+    const VkMemoryPropertyFlags host = VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
+    const bool is_unified = d->description.type != VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU;
+    VkPhysicalDeviceMemoryProperties m;
+    vkGetPhysicalDeviceMemoryProperties(d->description.physical, &m);
+    uint32_t *types = d->memory_types;
+    types[VULKAN_ON_DEVICE] = find_type(&m, VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT, is_unified ? host : 0);
+    types[VULKAN_TO_DEVICE] = find_type(&m, host, 0);
+    types[VULKAN_TO_HOST] = find_type(&m, host, VK_MEMORY_PROPERTY_HOST_CACHED_BIT);
+    for (int i = 0; i < VULKAN_N_USES; i++)
+        if (types[i] == UINT32_MAX)
+            return base_fail(err, RP_ERR_UNSUPPORTED, "the device '%s' lacks a type of memory", d->description.name);
+    d->is_mapped = !vulkan_is_unmapped && has_flags(m.memoryTypes[types[VULKAN_ON_DEVICE]].propertyFlags, host);
+    return RP_OK;
+}
+
+static int create_device(vulkan_device *d, rp_error *err) {
+    const float priority = 1;
+    const VkDeviceQueueCreateInfo queue = {.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO,
+                                           .queueFamilyIndex = d->description.queue_family,
+                                           .queueCount = 1,
+                                           .pQueuePriorities = &priority};
+    VkPhysicalDeviceVulkan12Features f12 = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES,
+                                            .bufferDeviceAddress = VK_TRUE,
+                                            .storageBuffer8BitAccess = VK_TRUE,
+                                            .scalarBlockLayout = VK_TRUE};
+    VkPhysicalDeviceVulkan11Features f11 = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_FEATURES,
+                                            .pNext = &f12,
+                                            .storageBuffer16BitAccess = VK_TRUE};
+    const VkDeviceCreateInfo info = {.sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO,
+                                     .pNext = &f11,
+                                     .queueCreateInfoCount = 1,
+                                     .pQueueCreateInfos = &queue,
+                                     .pEnabledFeatures = &(VkPhysicalDeviceFeatures){.shaderInt64 = VK_TRUE}};
+    int rc = vulkan_check(d, vkCreateDevice(d->description.physical, &info, NULL, &d->handle), "opening it", err);
+    if (rc) return rc;
+    volkLoadDeviceTable(&d->vk, d->handle);
+    if (vulkan_on_device) vulkan_on_device(d);
+    d->vk.vkGetDeviceQueue(d->handle, d->description.queue_family, 0, &d->queue);
+    const VkPushConstantRange range = {VK_SHADER_STAGE_COMPUTE_BIT, 0, VULKAN_MAX_ARGUMENTS};
+    const VkPipelineLayoutCreateInfo layout = {.sType = VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO,
+                                               .pushConstantRangeCount = 1,
+                                               .pPushConstantRanges = &range};
+    return vulkan_check(d, d->vk.vkCreatePipelineLayout(d->handle, &layout, NULL, &d->layout), "a pipeline layout",
+                        err);
+}
+
+static void device_free(vulkan_device *d) {
+    for (int s = 0; s < VULKAN_N_SHADERS; s++)
+        for (int v = 0; v < VULKAN_MAX_VARIANTS; v++)
+            if (d->pipelines[s][v]) d->vk.vkDestroyPipeline(d->handle, d->pipelines[s][v], NULL);
+    if (d->layout) d->vk.vkDestroyPipelineLayout(d->handle, d->layout, NULL);
+    if (d->handle) d->vk.vkDestroyDevice(d->handle, NULL);
+    pthread_mutex_destroy(&d->queue_lock);
+    pthread_mutex_destroy(&d->pipelines_lock);
+    base_free(d);
+}
+
+static int device_new(vulkan_device **out, const vulkan_description *description, rp_error *err) {
+    vulkan_device *d = base_calloc(1, sizeof(*d));
+    if (!d) return base_fail_memory(err, sizeof(*d), "a device");
+    d->description = *description;
+    if (pthread_mutex_init(&d->queue_lock, NULL) != 0) {
+        base_free(d);
+        return base_fail_memory(err, sizeof(pthread_mutex_t), "a device");
+    }
+    if (pthread_mutex_init(&d->pipelines_lock, NULL) != 0) {
+        pthread_mutex_destroy(&d->queue_lock);
+        base_free(d);
+        return base_fail_memory(err, sizeof(pthread_mutex_t), "a device");
+    }
+    VkPhysicalDeviceMaintenance3Properties limits = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_3_PROPERTIES};
+    VkPhysicalDeviceProperties2 p = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2, .pNext = &limits};
+    vkGetPhysicalDeviceProperties2(d->description.physical, &p);
+    d->max_allocation = limits.maxMemoryAllocationSize;
+    int rc = choose_memory(d, err);
+    if (!rc) rc = create_device(d, err);
+    if (rc) device_free(d);
+    else *out = d;
+    return rc;
+}
+
+int vulkan_device_ref(vulkan_device **out, const vulkan_description *description, rp_error *err) {
+    int rc = vulkan_instance_ref(err); /* of each reference */
+    *out = NULL;
+    if (rc) return rc;
+    pthread_mutex_lock(&list_lock);
+    vulkan_device *d = list;
+    while (d && (d->description.physical != description->physical || atomic_load(&d->is_lost))) d = d->next;
+    if (!d && !(rc = device_new(&d, description, err))) {
+        d->next = list;
+        list = d;
+    }
+    if (!rc) d->n_refs++;
+    pthread_mutex_unlock(&list_lock);
+    if (rc) vulkan_instance_unref();
+    *out = rc ? NULL : d;
+    return rc;
+}
+
+void vulkan_device_unref(vulkan_device *d) {
+    if (!d) return;
+    pthread_mutex_lock(&list_lock);
+    BASE_ASSERT(d->n_refs > 0);
+    if (--d->n_refs == 0) {
+        vulkan_device **at = &list;
+        while (*at != d) at = &(*at)->next;
+        *at = d->next;
+        device_free(d);
+    }
+    pthread_mutex_unlock(&list_lock);
+    vulkan_instance_unref();
+}
+
+/* ---- memory ---- */
+
+static int bind_memory(vulkan_device *d, vulkan_use use, const char *what, vulkan_buffer *b, rp_error *err) {
+    VkMemoryRequirements need;
+    d->vk.vkGetBufferMemoryRequirements(d->handle, b->handle, &need);
+    if (!(need.memoryTypeBits & (1u << d->memory_types[use])))
+        return base_fail(err, RP_ERR_UNSUPPORTED, "the device '%s' has no memory for buffers", d->description.name);
+    const VkMemoryAllocateFlagsInfo flags = {.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_FLAGS_INFO,
+                                             .flags = VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT};
+    const VkMemoryAllocateInfo info = {.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO,
+                                       .pNext = &flags,
+                                       .allocationSize = need.size,
+                                       .memoryTypeIndex = d->memory_types[use]};
+    int rc = vulkan_check(d, d->vk.vkAllocateMemory(d->handle, &info, NULL, &b->memory), what, err);
+    if (!rc) rc = vulkan_check(d, d->vk.vkBindBufferMemory(d->handle, b->handle, b->memory, 0), what, err);
+    if (!rc && (use != VULKAN_ON_DEVICE || d->is_mapped))
+        rc = vulkan_check(d, d->vk.vkMapMemory(d->handle, b->memory, 0, VK_WHOLE_SIZE, 0, (void **)&b->mapped), what,
+                          err);
+    return rc;
+}
+
+int vulkan_buffer_new(vulkan_device *d, vulkan_use use, uint64_t bytes, const char *what, vulkan_buffer *out,
+                      rp_error *err) {
+    BASE_ASSERT(bytes > 0 && use < VULKAN_N_USES);
+    const VkBufferCreateInfo info = {
+        .sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO,
+        .size = bytes,
+        .usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT |
+                 VK_BUFFER_USAGE_TRANSFER_SRC_BIT | VK_BUFFER_USAGE_TRANSFER_DST_BIT};
+    *out = (vulkan_buffer){.bytes = bytes};
+    if (bytes > d->max_allocation)
+        return base_fail(err, RP_ERR_MEMORY, "the device '%s' allocates at most %llu MiB at once, %s needs %llu",
+                         d->description.name, (unsigned long long)d->max_allocation >> 20, what,
+                         (unsigned long long)bytes >> 20);
+    int rc = vulkan_check(d, d->vk.vkCreateBuffer(d->handle, &info, NULL, &out->handle), what, err);
+    if (!rc) rc = bind_memory(d, use, what, out, err);
+    if (rc) {
+        vulkan_buffer_free(d, out);
+        return rc;
+    }
+    out->address = d->vk.vkGetBufferDeviceAddress(
+        d->handle, &(VkBufferDeviceAddressInfo){.sType = VK_STRUCTURE_TYPE_BUFFER_DEVICE_ADDRESS_INFO,
+                                                .buffer = out->handle});
+    return RP_OK;
+}
+
+void vulkan_buffer_free(vulkan_device *d, vulkan_buffer *b) {
+    if (b->handle) d->vk.vkDestroyBuffer(d->handle, b->handle, NULL);
+    if (b->memory) d->vk.vkFreeMemory(d->handle, b->memory, NULL); /* unmaps it */
+    *b = (vulkan_buffer){0};
+}
+
+/* ---- work ---- */
+
+int vulkan_stream_new(vulkan_stream *s, vulkan_device *d, rp_error *err) {
+    *s = (vulkan_stream){.device = d};
+    const VkCommandPoolCreateInfo pool = {.sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO,
+                                          .flags = VK_COMMAND_POOL_CREATE_RESET_COMMAND_BUFFER_BIT,
+                                          .queueFamilyIndex = d->description.queue_family};
+    int rc = vulkan_check(d, d->vk.vkCreateCommandPool(d->handle, &pool, NULL, &s->pool), "commands", err);
+    const VkCommandBufferAllocateInfo info = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO,
+                                              .commandPool = s->pool,
+                                              .level = VK_COMMAND_BUFFER_LEVEL_PRIMARY,
+                                              .commandBufferCount = 1};
+    if (!rc) rc = vulkan_check(d, d->vk.vkAllocateCommandBuffers(d->handle, &info, &s->commands), "commands", err);
+    const VkFenceCreateInfo fence = {.sType = VK_STRUCTURE_TYPE_FENCE_CREATE_INFO};
+    if (!rc) rc = vulkan_check(d, d->vk.vkCreateFence(d->handle, &fence, NULL, &s->fence), "a fence", err);
+    if (rc) vulkan_stream_free(s);
+    return rc;
+}
+
+void vulkan_stream_free(vulkan_stream *s) {
+    vulkan_device *d = s->device;
+    if (!d) return;
+    vulkan_stream_wait(s, NULL);
+    if (s->fence) d->vk.vkDestroyFence(d->handle, s->fence, NULL);
+    if (s->pool) d->vk.vkDestroyCommandPool(d->handle, s->pool, NULL);
+    *s = (vulkan_stream){0};
+}
+
+int vulkan_stream_wait(vulkan_stream *s, rp_error *err) {
+    vulkan_device *d = s->device;
+    if (!s->is_submitted) return RP_OK;
+    const VkResult result = d->vk.vkWaitForFences(d->handle, 1, &s->fence, VK_TRUE, UINT64_MAX);
+    s->is_submitted = false;
+    return vulkan_check(d, result, "a step", err);
+}
+
+int vulkan_stream_begin(vulkan_stream *s, rp_error *err) {
+    vulkan_device *d = s->device;
+    if (atomic_load(&d->is_lost)) return vulkan_check(d, VK_ERROR_DEVICE_LOST, "before this step", err);
+    int rc = vulkan_stream_wait(s, err);
+    const VkCommandBufferBeginInfo info = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
+                                           .flags = VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT};
+    if (!rc) rc = vulkan_check(d, d->vk.vkBeginCommandBuffer(s->commands, &info), "commands", err);
+    s->is_recording = !rc;
+    return rc;
+}
+
+int vulkan_stream_submit(vulkan_stream *s, rp_error *err) {
+    vulkan_device *d = s->device;
+    const VkSubmitInfo info = {
+        .sType = VK_STRUCTURE_TYPE_SUBMIT_INFO, .commandBufferCount = 1, .pCommandBuffers = &s->commands};
+    BASE_ASSERT(s->is_recording && !s->is_submitted);
+    s->is_recording = false;
+    int rc = vulkan_check(d, d->vk.vkEndCommandBuffer(s->commands), "commands", err);
+    if (!rc) rc = vulkan_check(d, d->vk.vkResetFences(d->handle, 1, &s->fence), "a fence", err);
+    if (rc) return rc;
+    pthread_mutex_lock(&d->queue_lock);
+    const VkResult result = d->vk.vkQueueSubmit(d->queue, 1, &info, s->fence);
+    pthread_mutex_unlock(&d->queue_lock);
+    s->is_submitted = result == VK_SUCCESS;
+    return vulkan_check(d, result, "a submission", err);
+}
+
+void vulkan_stream_barrier(vulkan_stream *s) {
+    const VkPipelineStageFlags stages =
+        VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT | VK_PIPELINE_STAGE_HOST_BIT;
+    const VkMemoryBarrier barrier = {.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER,
+                                     .srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT,
+                                     .dstAccessMask = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT |
+                                                      VK_ACCESS_TRANSFER_READ_BIT | VK_ACCESS_TRANSFER_WRITE_BIT |
+                                                      VK_ACCESS_HOST_READ_BIT};
+    s->device->vk.vkCmdPipelineBarrier(s->commands, stages & ~(VkPipelineStageFlags)VK_PIPELINE_STAGE_HOST_BIT, stages,
+                                       0, 1, &barrier, 0, NULL, 0, NULL);
+}
+
+/* ---- pipelines ---- */
+
+static const struct {
+    const char *file;
+    bool by_type;
+    uint32_t rows;
+} shaders[] = {
+#define X(NAME, file, by_type, rows) {file, by_type, rows},
+    VULKAN_SHADERS(X)
+#undef X
+};
+
+static int create_pipeline(vulkan_device *d, vulkan_shader shader, uint32_t variant, VkPipeline *out, rp_error *err) {
+    char name[64];
+    if (shaders[shader].by_type) snprintf(name, sizeof(name), "%s.%u.spv", shaders[shader].file, variant);
+    else snprintf(name, sizeof(name), "%s.spv", shaders[shader].file);
+    const base_embedded *binary = base_embedded_find(vulkan_binaries, name);
+    BASE_ASSERT(binary != NULL);            /* cmake/Vulkan.cmake embeds those of VULKAN_SHADERS */
+    uint32_t *code = base_alloc(binary->n); /* aligned */
+    if (!code) return base_fail_memory(err, binary->n, "a shader");
+    memcpy(code, binary->bytes, binary->n);
+    VkShaderModule module = VK_NULL_HANDLE;
+    const VkShaderModuleCreateInfo info = {
+        .sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO, .codeSize = binary->n, .pCode = code};
+    int rc = vulkan_check(d, d->vk.vkCreateShaderModule(d->handle, &info, NULL, &module), name, err);
+    base_free(code);
+    if (rc) return rc;
+    const uint32_t value = shaders[shader].by_type ? shaders[shader].rows : variant;
+    const VkSpecializationMapEntry entry = {.constantID = 0, .offset = 0, .size = sizeof(value)};
+    const VkSpecializationInfo constants = {1, &entry, sizeof(value), &value};
+    const VkComputePipelineCreateInfo pipeline = {
+        .sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO,
+        .stage = {.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO,
+                  .stage = VK_SHADER_STAGE_COMPUTE_BIT,
+                  .module = module,
+                  .pName = "main",
+                  .pSpecializationInfo = &constants},
+        .layout = d->layout};
+    rc = vulkan_check(d, d->vk.vkCreateComputePipelines(d->handle, VK_NULL_HANDLE, 1, &pipeline, NULL, out), name, err);
+    d->vk.vkDestroyShaderModule(d->handle, module, NULL);
+    return rc;
+}
+
+int vulkan_pipeline(vulkan_device *d, vulkan_shader shader, uint32_t variant, VkPipeline *out, rp_error *err) {
+    BASE_ASSERT(variant < VULKAN_MAX_VARIANTS);
+    VkPipeline *p = &d->pipelines[shader][variant];
+    int rc = RP_OK;
+    pthread_mutex_lock(&d->pipelines_lock);
+    if (!*p) rc = create_pipeline(d, shader, variant, p, err);
+    *out = *p;
+    pthread_mutex_unlock(&d->pipelines_lock);
+    return rc;
+}

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* vulkan_device.h: a logical device of Vulkan: its queue, buffers by address, pipelines.
+ *
+ * Devices are shared: engines of one process that use the same one have one vulkan_device. Thread-safe, but for
+ * streams, which belong to one thread each.
+ */
+#ifndef BACKEND_VULKAN_DEVICE_H
+#define BACKEND_VULKAN_DEVICE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "backend/vulkan/vulkan_instance.h"
+#include "backend/vulkan/vulkan_shaders.h"
+
+/* What memory is for. */
+typedef enum vulkan_use { VULKAN_ON_DEVICE, /* read and written by shaders */
+                          VULKAN_TO_DEVICE, /* written by the host, read by shaders; mapped */
+                          VULKAN_TO_HOST,   /* written by the device, read by the host; mapped */
+                          VULKAN_N_USES } vulkan_use;
+
+typedef struct vulkan_device {
+    vulkan_description description;
+    VkDevice handle;
+    struct VolkDeviceTable vk; /* of this device; tests replace entries (vulkan_on_device) */
+    VkQueue queue;
+    pthread_mutex_t queue_lock;
+    VkPipelineLayout layout; /* arguments are push constants; there are no descriptors */
+    uint32_t memory_types[VULKAN_N_USES];
+    bool is_mapped; /* the host reaches memory of VULKAN_ON_DEVICE, too */
+    VkDeviceSize max_allocation;
+    pthread_mutex_t pipelines_lock;
+    VkPipeline pipelines[VULKAN_N_SHADERS][VULKAN_MAX_VARIANTS];
+    atomic_bool is_lost; /* VK_ERROR_DEVICE_LOST: nothing works any more */
+    int32_t n_refs;      /* guarded by the lock of the list of devices */
+    struct vulkan_device *next;
+} vulkan_device;
+
+/* Opens the device of a description, or refers to it once more, unless it is lost. RP_ERR_UNSUPPORTED,
+   RP_ERR_MEMORY. */
+int vulkan_device_ref(vulkan_device **out, const vulkan_description *d, rp_error *err);
+void vulkan_device_unref(vulkan_device *d); /* NULL is fine */
+
+/* Fault injection (tests): called with each device that is opened, to replace entries of its table. NULL: none.
+   Is_unmapped: memory of the device counts as out of the host's reach. */
+extern void (*vulkan_on_device)(vulkan_device *d);
+extern bool vulkan_is_unmapped;
+
+/* RP_OK, or what a result means: RP_ERR_MEMORY, RP_ERR_IO (device loss, which is_lost keeps). what: the operation. */
+int vulkan_check(vulkan_device *d, VkResult result, const char *what, rp_error *err);
+
+/* ---- memory ---- */
+
+typedef struct vulkan_buffer {
+    VkBuffer handle;
+    VkDeviceMemory memory;
+    uint64_t address, bytes; /* address: of the device */
+    char *mapped;            /* NULL: the host does not reach it */
+} vulkan_buffer;
+
+/* RP_ERR_MEMORY, RP_ERR_IO. */
+int vulkan_buffer_new(vulkan_device *d, vulkan_use use, uint64_t bytes, const char *what, vulkan_buffer *out,
+                      rp_error *err);
+void vulkan_buffer_free(vulkan_device *d, vulkan_buffer *b); /* all zeros is fine */
+
+/* ---- work ---- */
+
+/* A command buffer, and a fence that follows its submissions. */
+typedef struct vulkan_stream {
+    vulkan_device *device;
+    VkCommandPool pool;
+    VkCommandBuffer commands;
+    VkFence fence;
+    bool is_recording, is_submitted;
+} vulkan_stream;
+
+int vulkan_stream_new(vulkan_stream *s, vulkan_device *d, rp_error *err); /* RP_ERR_MEMORY, RP_ERR_IO */
+void vulkan_stream_free(vulkan_stream *s);                                /* waits; all zeros is fine */
+/* Waits for what was submitted, then records; ends recording. */
+int vulkan_stream_begin(vulkan_stream *s, rp_error *err);
+int vulkan_stream_submit(vulkan_stream *s, rp_error *err);
+int vulkan_stream_wait(vulkan_stream *s, rp_error *err);
+/* What is recorded later sees what earlier commands wrote. */
+void vulkan_stream_barrier(vulkan_stream *s);
+
+/* The pipeline of a shader, made at its first use; variant: see vulkan_shaders.h. RP_ERR_MEMORY, RP_ERR_IO. */
+int vulkan_pipeline(vulkan_device *d, vulkan_shader shader, uint32_t variant, VkPipeline *out, rp_error *err);
+
+#endif

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* vulkan_instance.h: Vulkan's loader, which is opened at run time, and the devices of this machine.
+ *
+ * The instance is one for the process; it lives as long as anyone refers to it. Thread-safe.
+ */
+#ifndef BACKEND_VULKAN_INSTANCE_H
+#define BACKEND_VULKAN_INSTANCE_H
+
+#include <volk.h>
+
+#include "reprise.h"
+
+#define VULKAN_MAX_DEVICES 16
+
+/* A device as its driver describes it. */
+typedef struct vulkan_description {
+    VkPhysicalDevice physical;
+    VkPhysicalDeviceType type;
+    char name[VK_MAX_PHYSICAL_DEVICE_NAME_SIZE];
+    char driver[VK_MAX_DRIVER_NAME_SIZE + VK_MAX_DRIVER_INFO_SIZE];
+    uint8_t driver_uuid[VK_UUID_SIZE];
+    uint32_t vendor, device, driver_version, queue_family;
+    uint64_t memory_bytes; /* of its largest heap that is its own */
+    const char *unusable;  /* why the backend cannot use it; NULL: it can. Static */
+} vulkan_description;
+
+/* Opens the loader and creates the instance, or refers to it once more. RP_ERR_UNSUPPORTED: there is no loader, or no
+ * driver. */
+int vulkan_instance_ref(rp_error *err);
+void vulkan_instance_unref(void);
+
+/* Describes at most VULKAN_MAX_DEVICES devices, in the order of the loader; returns their number. The caller refers to
+ * the instance. */
+int32_t vulkan_describe_all(vulkan_description out[VULKAN_MAX_DEVICES]);
+
+/* The device of that number; -1: the best usable one: discrete, integrated, virtual, or else of any kind. NULL: there
+ * is none; *reason tells why. real: a device that is a processor does not count. */
+const vulkan_description *vulkan_choose(const vulkan_description *all, int32_t n, int32_t number, bool real,
+                                        const char **reason);
+/* "discrete GPU", ...; static. */
+const char *vulkan_type_name(VkPhysicalDeviceType type);
+
+#endif

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* vulkan_linear.c: linear layers and mixtures of experts. Few rows and many rows have a shader each, with the same
+ * order of sums (shaders/linear.glsl). */
+#include <string.h>
+
+#include "backend/vulkan/vulkan_backend.h"
+#include "base/check.h"
+#include "base/compiler.h"
+#include "base/error.h"
+
+#define FEW_ROWS 8 /* of linear_few; more rows are linear_many's */
+#define FEW_OUTPUTS 8
+#define MANY_ROWS 32
+#define MANY_OUTPUTS 64
+
+static void record(vulkan_backend *b, const vulkan_linear_args *a, kernel_type type, bool first) {
+    const bool few = a->rows <= FEW_ROWS || a->slices;
+    const vulkan_shader shader = a->slices ? VULKAN_LINEAR_ONE : few ? VULKAN_LINEAR_FEW
+                                                                     : VULKAN_LINEAR_MANY;
+    const uint32_t rows = a->slices ? 1 : few ? FEW_ROWS
+                                              : MANY_ROWS,
+                   outputs = few ? FEW_OUTPUTS : MANY_OUTPUTS;
+    const uint32_t groups[3] = {BASE_DIV_UP(a->n_out, outputs), BASE_DIV_UP(a->rows, rows), 1};
+    (first ? vulkan_dispatch : vulkan_dispatch_beside)(b, shader, type, a, sizeof(*a), groups);
+}
+
+static vulkan_linear_args args_of(vulkan_backend *b, const backend_buffer *src, int32_t rows, const model_weight *w,
+                                  const model_weight *bias, const backend_buffer *dst) {
+    BASE_ASSERT(rows <= src->rows && rows <= dst->rows && w->n_in == src->width && w->n_out <= dst->width);
+    BASE_ASSERT(!bias || !bias->data || bias->type == KERNEL_F32);
+    return (vulkan_linear_args){.src = src->memory.address,
+                                .dst = dst->memory.address,
+                                .weights = vulkan_weight(b, w),
+                                .bias = vulkan_weight(b, bias),
+                                .n_in = (uint32_t)w->n_in,
+                                .n_out = (uint32_t)w->n_out,
+                                .rows = (uint32_t)rows,
+                                .row_bytes = (uint32_t)kernel_row_bytes(w->type, w->n_in),
+                                .src_width = (uint32_t)src->width,
+                                .dst_width = (uint32_t)dst->width};
+}
+
+void vulkan_linear(backend *self, const backend_buffer *src, int32_t rows, int32_t n,
+                   const model_weight *const *weights, const model_weight *const *biases, backend_buffer *const *dst) {
+    vulkan_backend *b = vulkan(self);
+    for (int32_t i = 0; i < n; i++) {
+        const vulkan_linear_args a = args_of(b, src, rows, weights[i], biases ? biases[i] : NULL, dst[i]);
+        record(b, &a, weights[i]->type, i == 0);
+    }
+}
+
+/* ---- mixtures: each row and each of its experts is a row of products ---- */
+
+static void linear_slices(vulkan_backend *b, const backend_buffer *src, int32_t rows, const model_weight *w,
+                          const model_weight *bias, backend_buffer *dst, bool first) {
+    vulkan_linear_args a = args_of(b, src, rows, w, bias, dst);
+    a.slices = b->mix.experts->memory.address;
+    a.slice_bytes = (uint64_t)a.row_bytes * a.n_out;
+    record(b, &a, w->type, first);
+}
+
+static void route(vulkan_backend *b, const model_layer *l, const backend_buffer *scores, int32_t rows) {
+    const model_hparams *hp = &b->net->hp;
+    const bool corrected = hp->experts_sigmoid || hp->n_expert_groups > 0 || l->router_correction.data;
+    const vulkan_route_args a = {.scores = scores->memory.address,
+                                 .values = b->mix.values->memory.address,
+                                 .correction = vulkan_weight(b, &l->router_correction),
+                                 .scales = vulkan_weight(b, &l->expert_scales),
+                                 .experts = b->mix.experts->memory.address,
+                                 .weights = b->mix.weights->memory.address,
+                                 .rows = (uint32_t)rows,
+                                 .n_experts = (uint32_t)hp->n_experts,
+                                 .n_used = (uint32_t)hp->n_experts_used,
+                                 .n_groups = (uint32_t)hp->n_expert_groups,
+                                 .n_groups_used = (uint32_t)hp->n_expert_groups_used,
+                                 .sums_to_1 = hp->experts_sum_1,
+                                 .sigmoid = hp->experts_sigmoid,
+                                 .corrected = corrected,
+                                 .factor = hp->experts_scale};
+    vulkan_dispatch(b, VULKAN_ROUTE, 0, &a, sizeof(a), (uint32_t[]){BASE_DIV_UP((uint32_t)rows, 32), 1, 1});
+}
+
+static void gather(vulkan_backend *b, const backend_buffer *src, int32_t n) {
+    vulkan_elements_args a = {.dst = b->mix.gathered->memory.address,
+                              .src = src->memory.address,
+                              .other = b->mix.weights->memory.address,
+                              .rows = (uint32_t)n,
+                              .width = (uint32_t)src->width,
+                              .x = b->net->hp.experts_read_weighed ? 1.0f : 0.0f,
+                              .n = (uint32_t)b->net->hp.n_experts_used};
+    vulkan_element_op_record(b, VULKAN_WEIGH_GATHER, &a);
+}
+
+/* dst = sums of the experts' outputs, in ascending order of experts */
+static void sum_experts(vulkan_backend *b, int32_t rows, backend_buffer *dst) {
+    vulkan_elements_args a = {.dst = dst->memory.address,
+                              .src = b->mix.out->memory.address,
+                              .other = b->mix.weights->memory.address,
+                              .rows = (uint32_t)rows,
+                              .width = (uint32_t)dst->width,
+                              .n = (uint32_t)b->net->hp.n_experts_used};
+    if (b->net->hp.experts_read_weighed) { /* their weights are in what they read */
+        const size_t n = (size_t)rows * a.n;
+        const vulkan_part ones = vulkan_arena_take(b, sizeof(float) * n);
+        for (size_t i = 0; i < n && ones.host; i++) ((float *)ones.host)[i] = 1.0f;
+        a.other = ones.address;
+    }
+    vulkan_element_op_record(b, VULKAN_SUM_EXPERTS, &a);
+}
+
+void vulkan_mix_experts(backend *self, int32_t layer, const backend_buffer *src, const backend_buffer *scores,
+                        int32_t rows, backend_buffer *dst) {
+    vulkan_backend *b = vulkan(self);
+    const model_layer *l = &b->net->layers[layer];
+    const model_ffn *ffn = &l->experts;
+    const int32_t n = rows * b->net->hp.n_experts_used;
+    BASE_ASSERT(n <= b->mix.gathered->rows && scores->width == b->net->hp.n_experts);
+    route(b, l, scores, rows);
+    gather(b, src, n);
+    linear_slices(b, b->mix.gathered, n, &ffn->up, &ffn->up_bias, b->mix.up, true);
+    if (ffn->gate.data) linear_slices(b, b->mix.gathered, n, &ffn->gate, &ffn->gate_bias, b->mix.gate, false);
+    backend_buffer *mixed = ffn->gate.data ? b->mix.gate : b->mix.up;
+    vulkan_act(self, b->net->hp.act, mixed, ffn->gate.data ? b->mix.up : NULL, n);
+    linear_slices(b, mixed, n, &ffn->down, &ffn->down_bias, b->mix.out, true);
+    sum_experts(b, rows, dst);
+}
+
+int vulkan_experts_open(vulkan_backend *b, rp_error *err) {
+    const model_hparams *hp = &b->net->hp;
+    const int32_t slots = b->max_rows * hp->n_experts_used;
+    if (hp->n_experts == 0) return RP_OK;
+    const struct {
+        backend_buffer **out;
+        int32_t rows, width;
+    } buffers[] = {
+        {&b->mix.gathered, slots, hp->n_embd},
+        {&b->mix.gate, slots, hp->n_ff_expert},
+        {&b->mix.up, slots, hp->n_ff_expert},
+        {&b->mix.out, slots, hp->n_embd},
+        {&b->mix.experts, slots, 1},
+        {&b->mix.weights, slots, 1},
+        {&b->mix.values, b->max_rows, 2 * hp->n_experts},
+    };
+    int rc = RP_OK;
+    for (size_t i = 0; i < BASE_ARRAY_LEN(buffers) && !rc; i++)
+        rc = vulkan_buffer_create(&b->base, buffers[i].rows, buffers[i].width, buffers[i].out, err);
+    return rc;
+}
+
+void vulkan_experts_free(vulkan_backend *b) {
+    backend_buffer *const buffers[] = {b->mix.gathered, b->mix.gate, b->mix.up, b->mix.out,
+                                       b->mix.experts, b->mix.weights, b->mix.values};
+    for (size_t i = 0; i < BASE_ARRAY_LEN(buffers); i++) vulkan_buffer_destroy(&b->base, buffers[i]);
+}

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* vulkan_support.c: which networks the Vulkan backend computes, and on which device. */
+#define _POSIX_C_SOURCE 200809L /* access */
+
+#include "backend/vulkan/vulkan_backend.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/compiler.h"
+
+/* attend_scores keeps a query in shared memory (QUERY_FLOATS of shaders/attention.glsl). */
+#define MAX_KEY_DIM 4096
+
+static const char *layer_unsupported(const model_layer *l) {
+    if (model_mixer_recurs(l->mixer)) return "Vulkan does not compute recurrent layers yet: use the CPU";
+    if (l->key_dim > MAX_KEY_DIM) return "Vulkan computes heads of at most 4096 dimensions: use the CPU";
+    if (l->is_chosen || l->index_k.data) return "Vulkan does not compute indexers of attention yet: use the CPU";
+    if (l->ffn.is_sparse) return "Vulkan does not compute sparse activations yet: use the CPU";
+    return NULL;
+}
+
+const char *vulkan_network_unsupported(const model_network *net) {
+    if (net->is_mock) return "the model was opened with mock, and has no weights";
+    if (net->hp.plain_key_dim > 0) return "Vulkan does not compute latent attention (MLA) yet: use the CPU";
+    if (net->hp.n_streams > 0) return "Vulkan does not compute several streams (AltUp) yet: use the CPU";
+    const char *why = NULL;
+    const int32_t n_layers = net->hp.n_layers + (net->draft_head.projection.data != NULL);
+    for (int32_t i = 0; i < n_layers && !why; i++) why = layer_unsupported(&net->layers[i]);
+    return why;
+}
+
+/* Has the system a GPU at all? Opening Vulkan's loader takes as long as opening a small model. */
+static bool has_device_nodes(void) {
+#if defined(__linux__)
+    static const char *const nodes[] = {"/dev/dri/renderD128", "/dev/dri/renderD129", "/dev/nvidiactl", "/dev/dxg",
+                                        "/dev/kgsl-3d0", "/dev/mali0"};
+    for (size_t i = 0; i < BASE_ARRAY_LEN(nodes); i++)
+        if (access(nodes[i], F_OK) == 0) return true;
+    return false;
+#else
+    return true;
+#endif
+}
+
+static void describe(const vulkan_description *d, size_t number, rp_device *out) {
+    const bool is_real = d->type == VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU ||
+                         d->type == VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU ||
+                         d->type == VK_PHYSICAL_DEVICE_TYPE_VIRTUAL_GPU;
+    *out = (rp_device){.memory_bytes = d->memory_bytes, .is_usable = !d->unusable};
+    out->is_automatic = is_real && out->is_usable;
+    snprintf(out->name, sizeof(out->name), "vulkan:%zu", number);
+    snprintf(out->description, sizeof(out->description), "%s", d->name);
+    snprintf(out->kind, sizeof(out->kind), "%s", vulkan_type_name(d->type));
+    snprintf(out->driver, sizeof(out->driver), "%s", d->driver);
+    if (d->unusable) snprintf(out->reason, sizeof(out->reason), "%s", d->unusable);
+    else if (!is_real)
+        snprintf(out->reason, sizeof(out->reason), "the processor emulates it, slower than the CPU backend");
+}
+
+size_t vulkan_backend_devices(rp_device *out, size_t most) {
+    vulkan_description all[VULKAN_MAX_DEVICES];
+    rp_error err = {0};
+    const int rc = vulkan_instance_ref(&err);
+    const int32_t n = rc ? 0 : vulkan_describe_all(all);
+    for (int32_t i = 0; i < n && (size_t)i < most; i++) describe(&all[i], (size_t)i, &out[i]);
+    if (n == 0 && most > 0) {
+        *out = (rp_device){.name = "vulkan", .kind = "other"};
+        snprintf(out->reason, sizeof(out->reason), "%.150s", rc ? err.message : "Vulkan has no device");
+    }
+    if (!rc) vulkan_instance_unref();
+    return n > 0 ? (size_t)n : 1;
+}
+
+const char *vulkan_backend_unavailable(const model_network *net, int32_t device) {
+    const char *why = vulkan_network_unsupported(net);
+    vulkan_description all[VULKAN_MAX_DEVICES];
+    rp_error err = {0};
+    if (why) return why;
+    if (device == BACKEND_REAL_DEVICE && !has_device_nodes()) return "this machine has no GPU";
+    if (vulkan_instance_ref(&err)) return "there is no Vulkan loader or driver: see reprise devices";
+    vulkan_choose(all, vulkan_describe_all(all), device == BACKEND_REAL_DEVICE ? -1 : device,
+                  device == BACKEND_REAL_DEVICE, &why);
+    vulkan_instance_unref();
+    return why;
+}
