@@ -8,4 +8,5 @@ const cli_command *const cli_all_commands[] = {&cli_command_run, &cli_command_ch
                                                &cli_command_cluster, &cli_command_explain, &cli_command_diff,
                                                &cli_command_split, &cli_command_tokenize, &cli_command_template,
                                                &cli_command_embed, &cli_command_quantize, &cli_command_pull,
-                                               &cli_command_models, &cli_command_completion, NULL};
+                                               &cli_command_models, &cli_command_devices, &cli_command_completion,
+                                               NULL};

@@ -42,6 +42,7 @@ extern const cli_command cli_command_diff;
 extern const cli_command cli_command_split;
 extern const cli_command cli_command_pull;
 extern const cli_command cli_command_models;
+extern const cli_command cli_command_devices;
 extern const cli_command cli_command_completion;
 extern const cli_command cli_command_cluster;
 

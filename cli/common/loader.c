@@ -15,6 +15,7 @@
 #include "common/console.h"
 #include "common/text.h"
 #include "models/model_path.h"
+#include "reprise_device.h"
 
 #define X(NAME, number, name, keys, values) name,
 const char *const cli_kv_formats[RP_N_KV_FORMATS + 1] = {RP_KV_FORMATS(X)};
@@ -59,6 +60,9 @@ rp_engine_options cli_engine_options(const cli_engine_args *args) {
     o.store_write = (rp_store_write)args->write;
     o.store_read_only = args->read_only;
     set_weights(args, &o);
+    static rp_device_options device;
+    device = (rp_device_options){.struct_size = sizeof device, .name = args->device, .ram_bytes = args->device_ram};
+    o.device = &device;
     return o;
 }
 

@@ -27,7 +27,8 @@ typedef struct cli_engine_args {
     int32_t ctx, threads, chunk, states, write, module_states;
     uint64_t ram, kv_ram, disk;
     uint64_t weights; /* 0: the default; CLI_OFF */
-    const char *store, *store_key, *kv_f16_layers, *keep, *keep_method, *draft_model;
+    const char *store, *store_key, *kv_f16_layers, *keep, *keep_method, *draft_model, *device;
+    uint64_t device_ram;
     bool read_only;
 } cli_engine_args;
 
@@ -82,6 +83,11 @@ extern const char *const cli_module_states_names[]; /* in the order of rp_module
              "G, T (none)"}, \
     {.name = "kv-ram", .kind = CLI_BYTES, .value = "BYTES", .offset = offsetof(type, field.kv_ram), \
      .help = "memory limit of the KV cache (2G; with --ram: the remainder)"}, \
+    {.name = "device", .kind = CLI_TEXT, .value = "NAME", .offset = offsetof(type, field.device), \
+     .help = "where to compute: cpu, vulkan, vulkan:N (reprise devices), or auto: a GPU that can compute the model, " \
+             "else the processor (auto)"}, \
+    {.name = "device-ram", .kind = CLI_BYTES, .value = "BYTES", .offset = offsetof(type, field.device_ram), \
+     .help = "limit on memory of the GPU: weights, activations and KV cache (none)"}, \
     {.name = "weights-cache", .kind = CLI_LIMIT, .value = "BYTES|off", .offset = offsetof(type, field.weights), \
      .help = "disk limit of files with repacked weights, which later starts map: in the store's folder, or in " \
              "~/.cache/reprise " \
@@ -113,7 +119,7 @@ extern const char *const cli_module_states_names[]; /* in the order of rp_module
      .help = "open the store read-only, so that another process can use it at the same time"}
 /* clang-format on */
 
-/* The result borrows from args, and from a path of the process that the next call changes. */
+/* The result borrows from args, and from a path and options of a device of the process that the next call changes. */
 rp_engine_options cli_engine_options(const cli_engine_args *args);
 /* The folder of repacked weights of a store, or without one (NULL) the user's: static, changed by the next call. NULL:
  * there is none, or its path is too long. */
