@@ -34,6 +34,10 @@ setup: ## install the missing Debian packages (tools/packages.txt), as root; oth
 test: all ## build and run every test
 	@ctest --preset release
 
+.PHONY: test-gpu
+test-gpu: all ## run all tests of the Vulkan backend on its best device: every golden model, exactness, faults (Debian: mesa-vulkan-drivers, which emulates one)
+	@ctest --test-dir build --output-on-failure -C gpu -L gpu
+
 .PHONY: test-random
 test-random: all ## run every randomized test with new seeds and print them: make test-random SEEDS=10
 	@tools/test_random $(SEEDS)

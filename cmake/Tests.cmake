@@ -53,6 +53,7 @@ function(reprise_test_properties name label)
 endfunction()
 
 file(GLOB test_files CONFIGURE_DEPENDS tests/*/test_*)
+list(FILTER test_files EXCLUDE REGEX "/tests/vulkan/") # cmake/Vulkan.cmake
 foreach(file IN LISTS test_files)
   cmake_path(GET file STEM name)
   cmake_path(GET file EXTENSION kind)
@@ -110,6 +111,10 @@ foreach(short IN ITEMS audit_formats blend focus formats keeping live_store reco
   add_test(NAME trapped/${short} COMMAND test_trapped_${short})
   reprise_test_properties(trapped/${short} trapped)
 endforeach()
+
+if(REPRISE_VULKAN)
+  reprise_vulkan_tests()
+endif()
 
 # A KV format that the product does not have (tests/f8). Copies of two headers get a row more each, and the sources with a table of all formats or
 # elements are compiled again with them. All other objects are the product's.

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "must.h"
+#include "test_device.h"
 
 #define BUDGET_BYTES ((uint64_t)64 << 20)
 
@@ -16,9 +17,9 @@ void forward_run_open(forward_run *r, const rp_model *m, base_cpu_level level, i
     kv_shape shape = model_kv_shape(m, RP_KV_F32);
     backend_options o = {
         .shape = shape, .level = level, .n_ctx = n_ctx, .n_threads = threads, .max_rows = FORWARD_RUN_ROWS};
-    must(backend_open(&r->backend, "cpu", &m->net, &o, &err), &err);
+    must(backend_open(&r->backend, test_device(), &m->net, &o, &err), &err);
     must(model_forward_new(&r->forward, m, r->backend, FORWARD_RUN_ROWS, FORWARD_RUN_ROWS, &err), &err);
-    must(kv_pool_new(&r->pool, &shape, BUDGET_BYTES, NULL, &err), &err);
+    must(kv_pool_new(&r->pool, &shape, BUDGET_BYTES, r->backend->ops->memory(r->backend), &err), &err);
     kv_context_init(&r->context, r->pool);
     if (model_is_recurrent(&m->net)) must(r->backend->ops->recurrence->states_new(r->backend, &r->states, &err), &err);
 }

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_hits.c: the exactness rule on the device, in a short form (vulkan/exactness is the long one): one prompt with
+ * modules that begin inside of blocks, byte by byte the same with and without the cache, in chunks of any size, beside
+ * other requests, and from the disk; and other KV keys than the processor's.
+ */
+#define _POSIX_C_SOURCE 200809L /* mkdtemp */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "reprise_device.h"
+#include "reprise_pml.h"
+#include "reprise_store.h"
+#include "support/must.h"
+#include "support/oracle_run.h"
+
+#define STEPS 3
+#define WORDS " the quick river of Lisbon and 42 rivers of the quick and so on"
+
+static const char schema[] = "<schema name=\"s\">You know" WORDS ".<module name=\"a\">One" WORDS WORDS WORDS
+                             "</module><module name=\"b\">Two" WORDS WORDS WORDS WORDS "</module></schema>";
+static const char both[] = "<prompt schema=\"s\"><a/><b/><user>And now" WORDS "?</user></prompt>";
+static const char second[] = "<prompt schema=\"s\"><b/><user>And now" WORDS "?</user></prompt>"; /* b is moved */
+
+static oracle_model model;
+
+static rp_engine *open_engine(int32_t chunk, rp_kv_format format, const char *device, const char *store) {
+    const rp_device_options named = {.struct_size = sizeof(named), .name = device};
+    rp_engine_options o = rp_engine_options_defaults();
+    rp_engine *e;
+    rp_error err = {0};
+    o.device = &named;
+    o.n_threads = 1;
+    o.n_ctx = 1024;
+    o.chunk_tokens = chunk;
+    o.kv_format = format;
+    o.kv_budget_bytes = (uint64_t)16 << 20;
+    o.store_dir = store;
+    must(rp_engine_new(&e, model.model, &o, &err), &err);
+    must(rp_schema_parse(e, schema, strlen(schema), "schema", NULL, NULL, NULL, &err), &err);
+    return e;
+}
+
+static rp_request request(const char *prompt, rp_reuse reuse) {
+    rp_request req = rp_request_defaults();
+    req.prompt = rp_prompt_pml(prompt);
+    req.reuse = reuse;
+    req.max_tokens = STEPS;
+    req.ignore_eos = true;
+    return req;
+}
+
+static void ask(oracle_run *run, rp_engine *e, const char *prompt, rp_reuse reuse) {
+    const rp_request req = request(prompt, reuse);
+    oracle_run_make(run, e, &req);
+    must(run->rc, &run->err);
+}
+
+static void check(rp_engine *e, const char *prompt, rp_reuse reuse, const oracle_run *expected) {
+    oracle_run run;
+    ask(&run, e, prompt, reuse);
+    assert_true(oracle_run_same(&run, expected));
+    oracle_run_free(&run);
+}
+
+static void hits_give_the_bytes_of_misses(void **state) {
+    static const int32_t chunks[] = {256, 37};
+    static const rp_kv_format formats[] = {RP_KV_F16, RP_KV_F32};
+    (void)state;
+    for (int f = 0; f < 2; f++) {
+        oracle_run first = {0}, moved = {0};
+        for (int c = 0; c < 2; c++) {
+            rp_engine *e = open_engine(chunks[c], formats[f], "vulkan", NULL);
+            if (c == 0) ask(&first, e, both, RP_REUSE_OFF);
+            if (c == 0) ask(&moved, e, second, RP_REUSE_OFF);
+            check(e, both, RP_REUSE_ON, &first); /* prefills the modules */
+            check(e, both, RP_REUSE_ON, &first); /* hits */
+            check(e, second, RP_REUSE_ON, &moved);
+            check(e, both, RP_REUSE_OFF, &first);
+            rp_engine_free(e);
+        }
+        oracle_run_free(&first);
+        oracle_run_free(&moved);
+    }
+}
+
+/* Requests of one batch, of different lengths. */
+static void other_requests_change_nothing(void **state) {
+    oracle_run alone[2], together[2];
+    rp_job *jobs[2];
+    rp_engine *e = open_engine(64, RP_KV_F16, "vulkan", NULL);
+    const rp_request requests[2] = {request(both, RP_REUSE_OFF), request(second, RP_REUSE_OFF)};
+    (void)state;
+    for (int i = 0; i < 2; i++) ask(&alone[i], e, i ? second : both, RP_REUSE_OFF);
+    for (int i = 0; i < 2; i++) must(oracle_run_submit(&together[i], e, &requests[i], &jobs[i]), &together[i].err);
+    for (int i = 0; i < 2; i++) oracle_run_finish(&together[i], jobs[i]);
+    for (int i = 0; i < 2; i++) {
+        must(together[i].rc, &together[i].err);
+        assert_true(oracle_run_same(&alone[i], &together[i]));
+        oracle_run_free(&alone[i]);
+        oracle_run_free(&together[i]);
+    }
+    rp_engine_free(e);
+}
+
+static int32_t cached_tokens(const char *device, const char *dir, oracle_run *run) {
+    rp_engine *e = open_engine(256, RP_KV_F16, device, dir);
+    ask(run, e, both, RP_REUSE_ON);
+    rp_engine_free(e);
+    return run->result->cached_tokens;
+}
+
+/* KV on disk is a hit for the same device alone. */
+static void the_disk_keeps_devices_apart(void **state) {
+    char dir[] = "/tmp/reprise-vulkan-XXXXXX", command[64];
+    oracle_run run[4];
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    assert_int_equal(cached_tokens("vulkan", dir, &run[0]), 0);
+    assert_true(cached_tokens("vulkan", dir, &run[1]) > 100);
+    assert_true(oracle_run_same(&run[0], &run[1]));
+    assert_int_equal(cached_tokens("cpu", dir, &run[2]), 0);
+    assert_true(cached_tokens("cpu", dir, &run[3]) > 100);
+    assert_true(oracle_run_same(&run[2], &run[3]));
+    for (int i = 0; i < 4; i++) oracle_run_free(&run[i]);
+    snprintf(command, sizeof(command), "rm -rf %s", dir);
+    assert_int_equal(system(command), 0);
+}
+
+static void expect_refusal(const rp_engine_options *o, int rc, const char *text) {
+    rp_engine *e = NULL;
+    rp_error err = {0};
+    assert_int_equal(rp_engine_new(&e, model.model, o, &err), rc);
+    assert_null(e);
+    if (!strstr(err.message, text)) fail_msg("'%s' has no '%s'", err.message, text);
+}
+
+static void what_is_missing_is_refused_by_name(void **state) {
+    rp_device_options device = {.struct_size = sizeof(device), .name = "vulkan"};
+    rp_engine_options o = rp_engine_options_defaults();
+    rp_error err = {0};
+    oracle_run run;
+    (void)state;
+    o.device = &device;
+    o.kv_format = RP_KV_INT8;
+    expect_refusal(&o, RP_ERR_UNSUPPORTED, "kv_format: the device 'vulkan' has no KV of fewer than 16 bits");
+    o.kv_format = RP_KV_F16;
+    o.keep_share = "25%";
+    expect_refusal(&o, RP_ERR_UNSUPPORTED, "cannot judge slots");
+    o.keep_share = NULL;
+    device.name = "vulkan:99";
+    expect_refusal(&o, RP_ERR_UNSUPPORTED, "no device of that number");
+    device.name = "cuda";
+    expect_refusal(&o, RP_ERR_NAME, "there is no device 'cuda'");
+    device.name = "vulkan";
+    device.ram_bytes = (uint64_t)1 << 20;
+    expect_refusal(&o, RP_ERR_BUDGET, "memory");
+    rp_engine *e = open_engine(64, RP_KV_F16, "vulkan", NULL);
+    const char *bad = "<schema name=\"t\" kv=\"int8\"><module name=\"a\">One</module></schema>";
+    assert_int_equal(rp_schema_parse(e, bad, strlen(bad), "schema", NULL, NULL, NULL, &err), RP_ERR_UNSUPPORTED);
+    rp_request req = request(both, RP_REUSE_ON);
+    req.quality = (rp_quality){.mode = RP_QUALITY_FOCUS, .amount = 10};
+    oracle_run_make(&run, e, &req);
+    assert_int_equal(run.rc, RP_ERR_UNSUPPORTED);
+    assert_non_null(strstr(run.err.message, "quality 'focus': the device 'vulkan' cannot judge slots"));
+    oracle_run_free(&run);
+    rp_engine_free(e);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(hits_give_the_bytes_of_misses),
+        cmocka_unit_test(other_requests_change_nothing),
+        cmocka_unit_test(the_disk_keeps_devices_apart),
+        cmocka_unit_test(what_is_missing_is_refused_by_name),
+    };
+    rp_device devices[16];
+    rp_error err = {0};
+    size_t n;
+    const char *chat;
+    must(rp_devices(devices, 16, &n, &err), &err);
+    if (n < 2 || !devices[1].is_usable) {
+        printf("skipped: %s\n", n < 2 ? "no device" : devices[1].reason);
+        return 77;
+    }
+    const tiny_model_shape shape = oracle_shape(1, &chat);
+    oracle_model_open(&model, &shape, chat);
+    rp_engine *stays = open_engine(64, RP_KV_F16, "vulkan", NULL); /* so that pipelines are made once */
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    rp_engine_free(stays);
+    oracle_model_close(&model);
+    return failed;
+}

@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_ops.c: operations of the Vulkan backend alone: products with weights of every type against sums in double, by
+ * few rows and many; each row's bits do not depend on the other rows; device memory through the table of kv/.
+ *
+ *   REPRISE_TEST_SEED=N  other numbers
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/compiler.h"
+#include "base/embedded.h"
+#include "backend/vulkan/vulkan_backend.h"
+#include "support/must.h"
+#include "support/seed.h"
+#include "support/tiny_random.h"
+
+#define N_IN 768 /* three blocks of 256 */
+#define N_OUT 70
+#define ROWS 45 /* more than a tile of 32 */
+
+static uint64_t seed;
+static tiny_random numbers;
+
+static float number(void) { return (float)((double)(tiny_random_below(&numbers, 2000001)) / 1e6 - 1.0); }
+
+static void fill(float *x, size_t n) {
+    for (size_t i = 0; i < n; i++) x[i] = number();
+}
+
+/* A backend without a model: no layer, no matrix. */
+typedef struct world {
+    model_network net;
+    backend *b;
+    model_step step;
+} world;
+
+static void open_world(world *w) {
+    rp_error err = {0};
+    *w = (world){.net = {.hp = {.n_embd = N_IN, .norm_eps = 1e-5f}}};
+    const backend_options o = {.n_ctx = 64, .n_threads = 1, .max_rows = ROWS};
+    must(backend_open(&w->b, "vulkan", &w->net, &o, &err), &err);
+}
+
+static backend_buffer *buffer_of(world *w, int32_t rows, int32_t width, const float *x) {
+    rp_error err = {0};
+    backend_buffer *b;
+    must(w->b->ops->buffer_new(w->b, rows, width, &b, &err), &err);
+    must(vulkan_memory_upload(vulkan(w->b)->memory, x, sizeof(*x) * (size_t)rows * (size_t)width, &b->memory, 0, &err),
+         &err);
+    return b;
+}
+
+static void read_buffer(world *w, backend_buffer *from, int32_t rows, float *out) {
+    rp_error err = {0};
+    w->b->ops->submit(w->b, from, rows);
+    must(w->b->ops->finish(w->b, &err), &err);
+    w->b->ops->buffer_read(w->b, from, rows, out);
+}
+
+static void begin(world *w) {
+    rp_error err = {0};
+    must(w->b->ops->begin(w->b, &w->step, &err), &err);
+}
+
+/* ---- products ---- */
+
+/* out[rows][N_OUT] = products of the first `rows` rows of x, beginning at row `first`. */
+static void multiply(world *w, const model_weight *weight, const model_weight *bias, const float *x, int32_t rows,
+                     float *out) {
+    backend_buffer *src = buffer_of(w, rows, (int32_t)weight->n_in, x), *dst = buffer_of(w, rows, N_OUT, out);
+    begin(w);
+    w->b->ops->linear(w->b, src, rows, 1, (const model_weight *const[]){weight}, (const model_weight *const[]){bias},
+                      (backend_buffer *const[]){dst});
+    read_buffer(w, dst, rows, out);
+    w->b->ops->buffer_free(w->b, src);
+    w->b->ops->buffer_free(w->b, dst);
+}
+
+static double worst;
+
+static void check_sums(kernel_type type, const float *decoded, const float *bias, const float *x, const float *out) {
+    for (int32_t r = 0; r < ROWS; r++)
+        for (int32_t o = 0; o < N_OUT; o++) {
+            double sum = (double)bias[o], size = fabs((double)bias[o]);
+            for (int32_t i = 0; i < N_IN; i++) {
+                const double p = (double)decoded[o * N_IN + i] * (double)x[r * N_IN + i];
+                sum += p;
+                size += fabs(p);
+            }
+            const double error = fabs((double)out[r * N_OUT + o] - sum) / size;
+            worst = fmax(worst, error);
+            if (error > 1e-6) fail_msg("%s: row %d, output %d: %g, not %g", kernel_type_name(type), r, o,
+                                       (double)out[r * N_OUT + o], sum);
+        }
+}
+
+static void check_type(kernel_type type) {
+    static const int32_t counts[] = {1, 2, 8, 9, 32, 33};
+    const size_t row_bytes = (size_t)kernel_row_bytes(type, N_IN);
+    float *w = calloc(N_OUT * N_IN, sizeof(float)), *x = calloc(ROWS * N_IN, sizeof(float)), bias[N_OUT];
+    float *all = calloc(ROWS * N_OUT, sizeof(float)), *some = calloc(ROWS * N_OUT, sizeof(float));
+    char *rows = calloc(N_OUT, row_bytes);
+    world v;
+    open_world(&v); /* one for each type: weights are known by their address */
+    fill(w, N_OUT * N_IN);
+    fill(x, ROWS * N_IN);
+    fill(bias, N_OUT);
+    for (int32_t o = 0; o < N_OUT; o++) {
+        kernel_quantize(type, w + o * N_IN, rows + (size_t)o * row_bytes, N_IN);
+        kernel_dequantize(type, rows + (size_t)o * row_bytes, w + o * N_IN, N_IN);
+    }
+    const model_weight weight = {.data = rows, .type = type, .n_in = N_IN, .n_out = N_OUT, .n_slices = 1};
+    const model_weight b = {.data = bias, .type = KERNEL_F32, .n_in = N_OUT, .n_out = 1, .n_slices = 1};
+    multiply(&v, &weight, &b, x, ROWS, all);
+    check_sums(type, w, bias, x, all);
+    for (size_t i = 0; i < BASE_ARRAY_LEN(counts); i++) { /* a row alone, few rows, tiles: the same bits */
+        const int32_t first = ROWS - counts[i];
+        multiply(&v, &weight, &b, x + first * N_IN, counts[i], some);
+        assert_memory_equal(some, all + first * N_OUT, sizeof(float) * N_OUT * (size_t)counts[i]);
+    }
+    v.b->ops->free(v.b);
+    free(w), free(x), free(all), free(some), free(rows);
+}
+
+static void products_of_every_type_are_exact_sums(void **state) {
+    static const kernel_type types[] = {
+#define X(name, number, block, bytes) KERNEL_##name,
+        KERNEL_TYPES(X)
+#undef X
+    };
+    (void)state;
+    for (size_t i = 0; i < BASE_ARRAY_LEN(types); i++) check_type(types[i]);
+    printf("products: worst error %.2g of the sum of magnitudes\n", worst);
+}
+
+/* Rows whose length is no multiple of a piece. */
+static void short_rows_end_where_they_end(void **state) {
+    enum { N = 37 };
+    float w[N_OUT * N], x[ROWS * N], out[ROWS * N_OUT], zero[N_OUT] = {0};
+    world v;
+    (void)state;
+    open_world(&v);
+    fill(w, N_OUT * N);
+    fill(x, ROWS * N);
+    const model_weight weight = {.data = w, .type = KERNEL_F32, .n_in = N, .n_out = N_OUT, .n_slices = 1};
+    const model_weight bias = {.data = zero, .type = KERNEL_F32, .n_in = N_OUT, .n_out = 1, .n_slices = 1};
+    multiply(&v, &weight, &bias, x, ROWS, out);
+    for (int32_t r = 0; r < ROWS; r++)
+        for (int32_t o = 0; o < N_OUT; o++) {
+            double sum = 0;
+            for (int32_t i = 0; i < N; i++) sum += (double)w[o * N + i] * (double)x[r * N + i];
+            assert_true(fabs(sum - (double)out[r * N_OUT + o]) < 1e-5);
+        }
+    v.b->ops->free(v.b);
+}
+
+/* ---- activations ---- */
+
+static void activations_are_those_of_the_cpu(void **state) {
+    enum { N = 512 };
+    float a[N], up[N], out[N], expected[N];
+    kernel_table k;
+    world v;
+    (void)state;
+    open_world(&v);
+    kernel_table_init(&k, BASE_CPU_GENERIC);
+    for (int i = 0; i < N; i++) a[i] = (float)(i - N / 2) / 16.0f; /* -16 to 16 */
+    fill(up, N);
+    for (int act = 0; act < KERNEL_ACT_COUNT; act++) {
+        backend_buffer *x = buffer_of(&v, 1, N, a), *y = buffer_of(&v, 1, N, up);
+        begin(&v);
+        v.b->ops->act(v.b, (kernel_act)act, x, y, 1);
+        read_buffer(&v, x, 1, out);
+        k.act[act](a, up, expected, N);
+        for (int i = 0; i < N; i++)
+            if (fabsf(out[i] - expected[i]) > 2e-6f * fmaxf(1.0f, fabsf(a[i])))
+                fail_msg("activation %d of %g times %g: %.9g, not %.9g", act, (double)a[i], (double)up[i],
+                         (double)out[i], (double)expected[i]);
+        v.b->ops->buffer_free(v.b, x);
+        v.b->ops->buffer_free(v.b, y);
+    }
+    v.b->ops->free(v.b);
+}
+
+/* ---- memory ---- */
+
+static void device_memory_keeps_what_is_written(void **state) {
+    enum { BYTES = 9 << 20 }; /* more than two staging buffers */
+    char *in = malloc(BYTES), *out = malloc(BYTES);
+    (void)state;
+    for (int i = 0; i < BYTES; i++) in[i] = (char)tiny_random_below(&numbers, 256);
+    for (int unmapped = 0; unmapped < 2; unmapped++) {
+        world v;
+        vulkan_is_unmapped = unmapped == 1; /* copies go through staging buffers */
+        open_world(&v);
+        kv_memory *m = v.b->ops->memory(v.b);
+        const kv_address a = m->ops->alloc(m, BYTES), b = m->ops->alloc(m, BYTES);
+        assert_false(kv_address_is_none(a) || kv_address_is_none(b));
+        m->ops->write(m, in, BYTES, a);
+        m->ops->read(m, kv_address_plus(a, 12345), BYTES - 12345, out);
+        assert_memory_equal(out, in + 12345, BYTES - 12345);
+        m->ops->write(m, out, BYTES, b); /* other bytes at the borders of rows */
+        m->ops->copy_rows(m, kv_address_plus(a, 64), kv_address_plus(b, 128), 100, 4096, 200);
+        m->ops->read(m, b, BYTES, out);
+        for (size_t i = 0; i < 200; i++) assert_memory_equal(out + 128 + 4096 * i, in + 64 + 4096 * i, 100);
+        assert_false(m->ops->has_failed(m));
+        m->ops->free(m, b);
+        m->ops->free(m, a);
+        v.b->ops->free(v.b);
+    }
+    vulkan_is_unmapped = false;
+    free(in), free(out);
+}
+
+static void the_limit_of_device_memory_holds(void **state) {
+    rp_error err = {0};
+    world v;
+    (void)state;
+    open_world(&v);
+    atomic_store(&vulkan(v.b)->limit_bytes, atomic_load(&vulkan(v.b)->used_bytes) + 4096);
+    kv_memory *m = v.b->ops->memory(v.b);
+    assert_true(kv_address_is_none(m->ops->alloc(m, 8192)));
+    const kv_address a = m->ops->alloc(m, 4096);
+    assert_false(kv_address_is_none(a));
+    backend_buffer *b;
+    assert_int_equal(v.b->ops->buffer_new(v.b, 1, 16, &b, &err), RP_ERR_BUDGET);
+    m->ops->free(m, a);
+    v.b->ops->free(v.b);
+}
+
+/* ---- shaders ---- */
+
+#define OP_DECORATE 71
+#define NO_CONTRACTION 42
+
+/* Every sum and product of floats has the decoration: no compiler fuses them. */
+static void check_binary(const base_embedded *e) {
+    const uint32_t *w = malloc(e->n);
+    memcpy((void *)(uintptr_t)w, e->bytes, e->n);
+    const size_t n = e->n / 4, n_ids = w[3];
+    bool *is_exact = calloc(n_ids, 1);
+    size_t sums = 0, products = 0;
+    for (size_t i = 5; i < n; i += w[i] >> 16)
+        if ((w[i] & 0xffff) == OP_DECORATE && w[i + 2] == NO_CONTRACTION) is_exact[w[i + 1]] = true;
+    for (size_t pass = 0; pass < 2; pass++)
+        for (size_t i = 5; i < n; i += w[i] >> 16) {
+            const uint32_t op = w[i] & 0xffff;
+            const bool is_sum = op == 129 || op == 131, is_product = op == 133; /* OpFAdd, OpFSub, OpFMul */
+            if (pass == 0) sums += is_sum, products += is_product;
+            else if ((is_sum || is_product) && !is_exact[w[i + 2]] && sums > 0 && products > 0)
+                fail_msg("%s: instruction %u at word %zu may be fused", e->name, op, i);
+        }
+    free(is_exact);
+    free((void *)(uintptr_t)w);
+}
+
+extern const base_embedded vulkan_binaries[];
+
+static void no_sum_of_a_shader_is_fused(void **state) {
+    int n = 0;
+    (void)state;
+    for (const base_embedded *e = vulkan_binaries; e->name; e++, n++) check_binary(e);
+    assert_true(n >= 40);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(products_of_every_type_are_exact_sums),
+        cmocka_unit_test(short_rows_end_where_they_end),
+        cmocka_unit_test(activations_are_those_of_the_cpu),
+        cmocka_unit_test(device_memory_keeps_what_is_written),
+        cmocka_unit_test(the_limit_of_device_memory_holds),
+        cmocka_unit_test(no_sum_of_a_shader_is_fused),
+    };
+    rp_error err = {0};
+    const model_network net = {.hp = {.n_embd = N_IN}};
+    const char *why = vulkan_backend_unavailable(&net, BACKEND_ANY_DEVICE);
+    if (why) {
+        printf("skipped: %s\n", why);
+        return 77;
+    }
+    must(vulkan_instance_ref(&err), &err); /* stays: opening a driver takes long */
+    seed = test_seed("vulkan", 20261130);
+    numbers.state = seed;
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    vulkan_instance_unref();
+    return failed;
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* vulkan_engine.c: linked with --wrap=rp_engine_new (cmake/Vulkan.cmake), it makes every engine of a program compute on
+ * Vulkan's best device, an emulated one included: the exactness tests of the CPU become those of the device. KV formats
+ * of fewer than 16 bits, which the device lacks, become f16.
+ *
+ * The device stays open until the program ends, so that its pipelines are made once. Without a device the program ends
+ * with status 77: skipped.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "backend/vulkan/vulkan_device.h"
+#include "kv/kv_format.h"
+#include "reprise_device.h"
+#include "support/must.h"
+
+int __real_rp_engine_new(rp_engine **out, rp_model *model, const rp_engine_options *options, rp_error *err);
+int __wrap_rp_engine_new(rp_engine **out, rp_model *model, const rp_engine_options *options, rp_error *err);
+
+static vulkan_device *device;
+static size_t n_engines;
+
+int __wrap_rp_engine_new(rp_engine **out, rp_model *model, const rp_engine_options *options, rp_error *err) {
+    const rp_device_options named = {.struct_size = sizeof(named), .name = "vulkan"};
+    rp_engine_options o = options ? *options : rp_engine_options_defaults();
+    o.device = &named;
+    if (kv_format_is_small(o.kv_format)) {
+        o.kv_format = RP_KV_F16;
+        o.kv_f16_layers = NULL;
+    }
+    n_engines++;
+    return __real_rp_engine_new(out, model, &o, err);
+}
+
+__attribute__((constructor)) static void open_device(void) {
+    vulkan_description all[VULKAN_MAX_DEVICES];
+    rp_error err = {0};
+    const char *why;
+    if (vulkan_instance_ref(&err)) {
+        printf("skipped: %s\n", err.message);
+        exit(77);
+    }
+    const vulkan_description *best = vulkan_choose(all, vulkan_describe_all(all), -1, false, &why);
+    if (!best) {
+        printf("skipped: %s\n", why);
+        exit(77);
+    }
+    printf("on %s, %s\n", best->name, best->driver);
+    must(vulkan_device_ref(&device, best, &err), &err);
+    vulkan_instance_unref();
+}
+
+__attribute__((destructor)) static void close_device(void) {
+    vulkan_device_unref(device);
+    if (device && n_engines == 0) {
+        fprintf(stderr, "vulkan_engine: no engine was opened\n");
+        _Exit(1);
+    }
+}
