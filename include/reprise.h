@@ -291,7 +291,7 @@ typedef struct rp_engine_options {
     const rp_engine_experiment *experiment; /* for measurements (reprise_test.h). NULL: none */
 
     /* Speculative decoding by a draft model, besides prompt lookup (rp_request.n_draft): a smaller model with the same
-     * vocabulary, borrowed until rp_engine_free. RP_ERR_INVALID: other tokens; RP_ERR_UNSUPPORTED: an encoder, recurrent
+     * vocabulary, borrowed until rp_engine_free. RP_ERR_INVALID: other tokens; RP_ERR_UNSUPPORTED: encoders, recurrent
      * layers. draft_kv_bytes: of kv_budget_bytes, for its KV; 0: what max_sequences need, at most an eighth. */
     rp_model *draft_model;
     uint64_t draft_kv_bytes;

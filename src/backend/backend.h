@@ -5,9 +5,9 @@
  * and implements each operation on them. Nothing above this table dereferences a buffer or a block: a device backend
  * keeps both in device memory. backend_registry.h lists the backends.
  *
- * One step at a time: begin names the rows, the operations follow in order, submit starts them, finish waits for them,
- * and buffer_read takes results. Operations of a device may record what they do: nothing need be computed before submit.
- * What follows finish (hidden states) is computed by buffer_read. Every operation gives each row the same bits, independent of the other rows of the step
+ * One step at a time: begin names the rows, operations follow in order, submit starts them, finish waits for them, and
+ * buffer_read takes results. A device may record its operations until submit; those after finish (of hidden states) are
+ * computed by buffer_read. Every operation gives each row the same bits, independent of the other rows of the step
  * (docs/architecture.md, "Why the bytes are equal"). Used by one thread.
  */
 #ifndef BACKEND_BACKEND_H
