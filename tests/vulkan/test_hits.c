@@ -91,6 +91,24 @@ static void hits_give_the_bytes_of_misses(void **state) {
     }
 }
 
+/* The first tokens of each module are computed again in the prompt's context: of views with holes, and positions before
+   them. */
+static void linked_modules_give_the_same_bytes(void **state) {
+    oracle_run run[3];
+    rp_engine *e = open_engine(64, RP_KV_F16, "vulkan", NULL);
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        rp_request req = request(second, i == 0 ? RP_REUSE_OFF : RP_REUSE_ON);
+        req.quality = (rp_quality){.mode = RP_QUALITY_LINK, .amount = 4};
+        oracle_run_make(&run[i], e, &req);
+        must(run[i].rc, &run[i].err);
+        assert_true(oracle_run_same(&run[0], &run[i]));
+    }
+    assert_true(run[2].result->cached_tokens > 0);
+    for (int i = 0; i < 3; i++) oracle_run_free(&run[i]);
+    rp_engine_free(e);
+}
+
 /* Requests of one batch, of different lengths. */
 static void other_requests_change_nothing(void **state) {
     oracle_run alone[2], together[2];
@@ -177,6 +195,7 @@ static void what_is_missing_is_refused_by_name(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(hits_give_the_bytes_of_misses),
+        cmocka_unit_test(linked_modules_give_the_same_bytes),
         cmocka_unit_test(other_requests_change_nothing),
         cmocka_unit_test(the_disk_keeps_devices_apart),
         cmocka_unit_test(what_is_missing_is_refused_by_name),
