@@ -296,7 +296,7 @@ typedef struct rp_engine_options {
     rp_model *draft_model;
     uint64_t draft_kv_bytes;
 
-    rp_module_states module_states; /* no effect without recurrent layers. Approximate, but for the first
+    rp_module_states module_states;         /* no effect without recurrent layers. Approximate, but for the first
                                        (docs/quality.md). RP_ERR_UNSUPPORTED: composed, with others than Mamba2 */
     const struct rp_device_options *device; /* processor or GPU (reprise_device.h); NULL: auto */
 } rp_engine_options;

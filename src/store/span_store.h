@@ -27,9 +27,9 @@
  *   ttl      removed when it was not used for so long and nobody references it
  *   quota    over quota, a tenant's own entries are evicted; entries that its jobs reference are not
  *
- *   faults   KV that cannot be read is a miss, once: its span leaves the store at once, whoever still references it, and
- *            an unreadable record gives its place to the recomputed span (span_index.h, invariant 5). Records of other
- *            models are unreadable from the opening on
+ *   faults   KV that cannot be read is a miss, once: its span leaves the store at once, whoever still references it,
+ *   and an unreadable record gives its place to the recomputed span (span_index.h, invariant 5). Records of other
+ *   models are unreadable from the opening on
  *
  * Invariants: an entry's span is sealed and has the entry's key; a span that anyone else references is not evicted; an
  * entry is in RAM, on disk, or on its way there. Used by one thread (the engine's).
@@ -74,9 +74,9 @@ uint64_t span_store_cost(const span_store *s, const base_key *key);
 /* The number of a tenant, from its salt: never 0. */
 uint32_t span_tenant(const base_key *salt);
 
-/* Inserts a sealed span and takes a reference of its own; an entry of the same key with usable KV stays, with its owner.
- * owner: for on_drop; may be NULL. about: content of its record, copied; key and form are the span's. NULL: the span is not
- * written to disk, and its cost is 0. terms: of this use, the first; may be NULL. RP_ERR_MEMORY. */
+/* Inserts a sealed span and takes a reference of its own; an entry of the same key with usable KV stays, with its
+ * owner. owner: for on_drop; may be NULL. about: content of its record, copied; key and form are the span's. NULL:
+ * the span is not written to disk, and its cost is 0. terms: of this use, the first; may be NULL. RP_ERR_MEMORY. */
 int span_store_put(span_store *s, kv_span *span, void *owner, const record *about, const span_terms *terms,
                    rp_error *err);
 /* Counts a use of a span now; nothing without an entry. terms may be NULL. Inserting is the first use. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* template_methods.c: the methods of lists, tuples and dicts. As in Jinja's sandbox, those that change a list or dict are
- * refused. One thread. */
+/* template_methods.c: the methods of lists, tuples and dicts. As in Jinja's sandbox, those that change a list or
+ * dict are refused. One thread. */
 #include "base/check.h"
 #include "template/template_internal.h"
 

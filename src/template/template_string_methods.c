@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* template_string_methods.c: the methods of strings, but format() (template_access.c). Text and errors are Python's. One
- * thread. */
+/* template_string_methods.c: the methods of strings, but format() (template_access.c). Text and errors are Python's.
+ * One thread. */
 #include <string.h>
 
 #include <utf8proc.h>

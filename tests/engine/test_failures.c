@@ -128,7 +128,8 @@ static void fail_allocations(uint64_t step) {
     free(expected);
 }
 
-/* Paths after a failure are a subject of memory errors. Threads meet on them in a few ways, whichever allocation it was. */
+/* Paths after a failure are a subject of memory errors. Threads meet on them in a few ways, whichever allocation it
+ * was. */
 static uint64_t stride(void) { return test_has_tsan() ? 7 : 1; }
 
 static void every_allocation_fails_cleanly(void **state) {

@@ -372,7 +372,7 @@ static span_path match_of(bench *b, const text *t, int n) {
     return path;
 }
 
-/* ---- spans that leave the store while paths reference them: unreadable ones, and those that an operator removes ---- */
+/* ---- spans that leave the store while paths reference them: unreadable, or removed by an operator ---- */
 
 static void remove_step(bench *b, const span_path *path, size_t i) {
     assert_true(span_store_remove(b->store, &path->steps[i].node->key));

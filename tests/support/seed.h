@@ -4,10 +4,10 @@
  * Every random test draws from one seed. `make test` uses the fixed seed in the test's source, for the same result
  * everywhere; `make test-random` sets REPRISE_TEST_SEED to a new one. The printed seed reproduces a failure.
  *
- * Sanitizers' builds run REPRISE_TEST_ROUNDS=1 (CMakePresets.json): what a test repeats with other inputs, to compare
- * results, has been compared by `make test`. They look for what no result shows: a test's first round has to take each of its
- * paths once (each kind of prompt, each format, each number of threads), its further rounds other pairs of them.
- */
+ * Sanitizers' builds run REPRISE_TEST_ROUNDS=1 (CMakePresets.json): what a test repeats with other inputs, to
+ * compare results, has been compared by `make test`. They look for what no result shows: a test's first round has to
+ * take each of its paths once (each kind of prompt, each format, each number of threads), its further rounds other
+ * pairs of them. */
 #ifndef SUPPORT_SEED_H
 #define SUPPORT_SEED_H
 

@@ -14,8 +14,8 @@
  *   2. An entry in the disk tier has the form of its record.
  *   3. An entry that waits to be written is in RAM; until its write begins it has the row of its future record.
  *   4. An entry without a place is removed at once.
- *   5. An entry without usable KV, of an unreadable record alone, has no owner: the key is a miss, until a recomputed span
- *      takes the entry over.
+ *   5. An entry without usable KV, of an unreadable record alone, has no owner: the key is a miss, until a recomputed
+ *      span takes the entry over.
  *
  * Used by one thread.
  */

@@ -67,7 +67,8 @@ void span_places_lose_disk(span_places *p, uint32_t i, bool evicted);
 /* The same, and removes it from the tier: a queued write continues, and the removal after it in the queue deletes
    it. */
 void span_places_leave_disk(span_places *p, uint32_t i, tier_removal how, bool evicted);
-/* After it has left a tier: an entry in no tier is removed, and one without usable KV has no owner from here (on_drop). */
+/* After it has left a tier: an entry in no tier is removed, and one without usable KV has no owner from here
+ * (on_drop). */
 void span_places_settle(span_places *p, uint32_t i);
 /* Its KV cannot be read, now or as it arrives in RAM: it leaves RAM, its record is unreadable, and it is settled. */
 void span_places_lose(span_places *p, uint32_t i);
