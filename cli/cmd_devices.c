@@ -29,9 +29,8 @@ const cli_command cli_command_devices = {
     .name = "devices",
     .summary = "list the devices that models can be computed on",
     .synopsis = "[--json]",
-    .notes = "--device NAME of run, chat, serve and bench chooses one. 'auto' takes a GPU that can compute the model "
-             "with\n"
-             "the options that were given, and else the processor.\n",
+    .notes = "--device NAME of run, chat, serve and bench chooses one. 'auto' takes the processor: GPUs are used by\n"
+             "name until they have been measured.\n",
     .options = options,
     .main = devices_main,
 };

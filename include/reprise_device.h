@@ -16,7 +16,7 @@ extern "C" {
 typedef struct rp_device_options {
     uint32_t struct_size;
     const char *name;   /* "cpu"; "vulkan": the best device of Vulkan; "vulkan:1": that of this number (rp_devices);
-                           NULL, "auto": a GPU that computes the model with these options, else the processor. An
+                           NULL, "auto": the processor, until Vulkan has been measured on hardware. An
                            unknown name is RP_ERR_NAME; a device that cannot compute the model, or an option that it
                            lacks, RP_ERR_UNSUPPORTED */
     uint64_t ram_bytes; /* limit on memory of the device: weights, activations and KV, which gets what the others leave;
@@ -31,7 +31,7 @@ typedef struct rp_device {
     char driver[512];      /* "": none */
     uint64_t memory_bytes;
     bool is_usable;                               /* by name */
-    bool is_automatic;                            /* by "auto", for models that it computes */
+    bool is_automatic;                            /* by "auto" */
     bool has_adapters, has_small_kv, has_studies; /* LoRA adapters; KV of fewer than 16 bits; what judges slots:
                                                      qualities blend and focus, reduced KV, context shift */
     char reason[160];                             /* why it is not usable, or not automatic; "": it is both */

@@ -84,8 +84,8 @@ extern const char *const cli_module_states_names[]; /* in the order of rp_module
     {.name = "kv-ram", .kind = CLI_BYTES, .value = "BYTES", .offset = offsetof(type, field.kv_ram), \
      .help = "memory limit of the KV cache (2G; with --ram: the remainder)"}, \
     {.name = "device", .kind = CLI_TEXT, .value = "NAME", .offset = offsetof(type, field.device), \
-     .help = "where to compute: cpu, vulkan, vulkan:N (reprise devices), or auto: a GPU that can compute the model, " \
-             "else the processor (auto)"}, \
+     .help = "where to compute: cpu, vulkan, vulkan:N (reprise devices), or auto: the " \
+             "processor (auto)"}, \
     {.name = "device-ram", .kind = CLI_BYTES, .value = "BYTES", .offset = offsetof(type, field.device_ram), \
      .help = "limit on memory of the GPU: weights, activations and KV cache (none)"}, \
     {.name = "weights-cache", .kind = CLI_LIMIT, .value = "BYTES|off", .offset = offsetof(type, field.weights), \

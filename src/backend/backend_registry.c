@@ -24,7 +24,6 @@ static const char names[] = BACKENDS(X);
 /* A name without and the number after its colon. false: not of this form. */
 static bool split_name(const char *name, char base[MAX_NAME], int32_t *device) {
     const size_t n = strcspn(name, ":");
-    *device = BACKEND_ANY_DEVICE;
     if (n >= MAX_NAME) return false;
     memcpy(base, name, n);
     base[n] = '\0';
@@ -41,10 +40,10 @@ static int find(const backend_row **out, const char *name, const model_network *
     const char *reason = NULL;
     char wanted[MAX_NAME] = "";
     *out = NULL;
-    *device = BACKEND_REAL_DEVICE;
+    *device = BACKEND_ANY_DEVICE;
     bool is_known = is_auto(name) || split_name(name, wanted, device);
     for (size_t i = 0; i < BASE_ARRAY_LEN(rows) && !*out && is_known; i++) {
-        if (!is_auto(name) && strcmp(wanted, rows[i].name) != 0) continue;
+        if (is_auto(name) ? !(rows[i].can & BACKEND_AUTO) : strcmp(wanted, rows[i].name) != 0) continue;
         const char *why = rows[i].unavailable(net, *device);
         if (!why) *out = &rows[i];
         else if (!reason || strcmp(rows[i].name, "cpu") == 0) reason = why; /* the CPU computes most networks */

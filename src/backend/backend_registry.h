@@ -20,17 +20,17 @@ enum {
     BACKEND_STUDIES = 1 << 0,
     BACKEND_ADAPTS = 1 << 1,   /* adapters of rows */
     BACKEND_SMALL_KV = 1 << 2, /* KV of fewer than 16 bits, and encode */
+    BACKEND_AUTO = 1 << 3,     /* it is used without being named */
 };
 
-/* Numbers of devices, from 0, of backends that have several. */
-enum { BACKEND_ANY_DEVICE = -1,    /* the best one */
-       BACKEND_REAL_DEVICE = -2 }; /* the best one that is not emulated by the processor */
+/* Of a backend that has several devices, numbered from 0: the best one. */
+#define BACKEND_ANY_DEVICE (-1)
 
 /* X(name, capabilities), the preferred one first */
 #define BACKENDS(X) \
     X(vulkan, 0) \
-    X(cpu, BACKEND_STUDIES | BACKEND_ADAPTS | BACKEND_SMALL_KV) \
-    X(mock, BACKEND_SMALL_KV)
+    X(cpu, BACKEND_STUDIES | BACKEND_ADAPTS | BACKEND_SMALL_KV | BACKEND_AUTO) \
+    X(mock, BACKEND_SMALL_KV | BACKEND_AUTO)
 
 /* Microseconds that a step takes, at least those of its own work: of the step, of each row, of each slot of each row's
    context. */
@@ -48,7 +48,7 @@ typedef struct backend_options {
     int32_t max_tentative;          /* rows of a step in tentative contexts (model_step) */
     const backend_weights *weights; /* borrowed; NULL: repacked weights are not kept */
     backend_times times;
-    int32_t device;        /* BACKEND_*_DEVICE; backend_open sets it */
+    int32_t device;        /* a number, or BACKEND_ANY_DEVICE; backend_open sets it */
     uint64_t device_bytes; /* limit on memory of the device; 0: none */
 } backend_options;
 
@@ -65,9 +65,9 @@ typedef struct backend_row {
 /* Writes the first `most` devices of all backends, the processor first. Returns their number. */
 size_t backend_devices(rp_device *out, size_t most);
 
-/* The backend of that name, "vulkan", "vulkan:1" for a device of that number; NULL, "auto": the first one that can
- * compute the network, on a device that the processor does not emulate. The row is static. RP_ERR_NAME (with the names
- * that exist), RP_ERR_UNSUPPORTED (with the reason). */
+/* The backend of that name, "vulkan", "vulkan:1" for a device of that number; NULL, "auto": the first one with
+ * BACKEND_AUTO that can compute the network. The row is static. RP_ERR_NAME (with the names that exist),
+ * RP_ERR_UNSUPPORTED (with the reason). */
 int backend_find(const backend_row **out, const char *name, const model_network *net, rp_error *err);
 
 /* Creates the backend of that name, as backend_find and backend_row.open. */

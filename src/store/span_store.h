@@ -27,9 +27,9 @@
  *   ttl      removed when it was not used for so long and nobody references it
  *   quota    over quota, a tenant's own entries are evicted; entries that its jobs reference are not
  *
- *   faults   KV that cannot be read is a miss, once: its span leaves the store at once, whoever still references it,
- *   and an unreadable record gives its place to the recomputed span (span_index.h, invariant 5). Records of other
- *   models are unreadable from the opening on
+ *   faults   KV that cannot be read is a miss, once: its span leaves the store at once, whoever still references it.
+ *            An unreadable record gives its place to the recomputed span (span_index.h, invariant 5). Records of
+ *            other models are unreadable from the opening on
  *
  * Invariants: an entry's span is sealed and has the entry's key; a span that anyone else references is not evicted; an
  * entry is in RAM, on disk, or on its way there. Used by one thread (the engine's).

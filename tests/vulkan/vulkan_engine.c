@@ -40,7 +40,7 @@ __attribute__((constructor)) static void open_device(void) {
         printf("skipped: %s\n", err.message);
         exit(77);
     }
-    const vulkan_description *best = vulkan_choose(all, vulkan_describe_all(all), -1, false, &why);
+    const vulkan_description *best = vulkan_choose(all, vulkan_describe_all(all), -1, &why);
     if (!best) {
         printf("skipped: %s\n", why);
         exit(77);

@@ -200,8 +200,7 @@ static int open_device(vulkan_backend *b, const backend_options *o, rp_error *er
     const char *why;
     int rc = vulkan_instance_ref(err);
     if (rc) return rc;
-    const bool real = o->device == BACKEND_REAL_DEVICE;
-    const vulkan_description *d = vulkan_choose(all, vulkan_describe_all(all), real ? -1 : o->device, real, &why);
+    const vulkan_description *d = vulkan_choose(all, vulkan_describe_all(all), o->device, &why);
     rc = d ? vulkan_device_ref(&b->device, d, err) : base_fail(err, RP_ERR_UNSUPPORTED, "%s", why);
     vulkan_instance_unref();
     if (rc) return rc;

@@ -128,7 +128,7 @@ static int rank_of(VkPhysicalDeviceType type) {
     }
 }
 
-const vulkan_description *vulkan_choose(const vulkan_description *all, int32_t n, int32_t number, bool real,
+const vulkan_description *vulkan_choose(const vulkan_description *all, int32_t n, int32_t number,
                                         const char **reason) {
     const vulkan_description *best = NULL;
     *reason = n == 0 ? "Vulkan has no device" : "no Vulkan device is usable";
@@ -136,7 +136,6 @@ const vulkan_description *vulkan_choose(const vulkan_description *all, int32_t n
     for (int32_t i = 0; i < n; i++) {
         if (number >= 0 && i != number) continue;
         if (all[i].unusable) *reason = all[i].unusable;
-        else if (real && rank_of(all[i].type) < 2) *reason = "Vulkan's only device is the processor";
         else if (!best || rank_of(all[i].type) > rank_of(best->type)) best = &all[i];
     }
     if (best) *reason = NULL;

@@ -34,8 +34,8 @@ void vulkan_instance_unref(void);
 int32_t vulkan_describe_all(vulkan_description out[VULKAN_MAX_DEVICES]);
 
 /* The device of that number; -1: the best usable one: discrete, integrated, virtual, or else of any kind. NULL: there
- * is none; *reason tells why. real: a device that is a processor does not count. */
-const vulkan_description *vulkan_choose(const vulkan_description *all, int32_t n, int32_t number, bool real,
+ * is none; *reason tells why. */
+const vulkan_description *vulkan_choose(const vulkan_description *all, int32_t n, int32_t number,
                                         const char **reason);
 /* "discrete GPU", ...; static. */
 const char *vulkan_type_name(VkPhysicalDeviceType type);

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* vulkan_support.c: which networks the Vulkan backend computes, and on which device. */
-#define _POSIX_C_SOURCE 200809L /* access */
-
 #include "backend/vulkan/vulkan_backend.h"
 
 #include <stdio.h>
-#include <unistd.h>
 
 #include "base/compiler.h"
 
@@ -30,32 +27,20 @@ const char *vulkan_network_unsupported(const model_network *net) {
     return why;
 }
 
-/* Has the system a GPU at all? Opening Vulkan's loader takes as long as opening a small model. */
-static bool has_device_nodes(void) {
-#if defined(__linux__)
-    static const char *const nodes[] = {"/dev/dri/renderD128", "/dev/dri/renderD129", "/dev/nvidiactl", "/dev/dxg",
-                                        "/dev/kgsl-3d0", "/dev/mali0"};
-    for (size_t i = 0; i < BASE_ARRAY_LEN(nodes); i++)
-        if (access(nodes[i], F_OK) == 0) return true;
-    return false;
-#else
-    return true;
-#endif
-}
-
 static void describe(const vulkan_description *d, size_t number, rp_device *out) {
     const bool is_real = d->type == VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU ||
                          d->type == VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU ||
                          d->type == VK_PHYSICAL_DEVICE_TYPE_VIRTUAL_GPU;
     *out = (rp_device){.memory_bytes = d->memory_bytes, .is_usable = !d->unusable};
-    out->is_automatic = is_real && out->is_usable;
     snprintf(out->name, sizeof(out->name), "vulkan:%zu", number);
     snprintf(out->description, sizeof(out->description), "%s", d->name);
     snprintf(out->kind, sizeof(out->kind), "%s", vulkan_type_name(d->type));
     snprintf(out->driver, sizeof(out->driver), "%s", d->driver);
     if (d->unusable) snprintf(out->reason, sizeof(out->reason), "%s", d->unusable);
-    else if (!is_real)
-        snprintf(out->reason, sizeof(out->reason), "the processor emulates it, slower than the CPU backend");
+    else
+        snprintf(out->reason, sizeof(out->reason), "%s",
+                 is_real ? "this backend has not been measured on hardware yet"
+                         : "the processor emulates it, slower than the CPU backend");
 }
 
 size_t vulkan_backend_devices(rp_device *out, size_t most) {
@@ -77,10 +62,8 @@ const char *vulkan_backend_unavailable(const model_network *net, int32_t device)
     vulkan_description all[VULKAN_MAX_DEVICES];
     rp_error err = {0};
     if (why) return why;
-    if (device == BACKEND_REAL_DEVICE && !has_device_nodes()) return "this machine has no GPU";
     if (vulkan_instance_ref(&err)) return "there is no Vulkan loader or driver: see reprise devices";
-    vulkan_choose(all, vulkan_describe_all(all), device == BACKEND_REAL_DEVICE ? -1 : device,
-                  device == BACKEND_REAL_DEVICE, &why);
+    vulkan_choose(all, vulkan_describe_all(all), device, &why);
     vulkan_instance_unref();
     return why;
 }

@@ -465,21 +465,12 @@ static void take_options(rp_engine *e, const rp_engine_options *o) {
     cost_model_init(&e->steps->probe_cost);
 }
 
-/* The backend, by name, or, of a GPU that was not named, if it can do what the options ask for. */
 static int find_backend(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     const char *name = o->device->name;
-    const bool is_auto = !name || strcmp(name, "auto") == 0;
-    int rc = backend_find(&e->backend_row, name, &e->model->net, err);
-    const bool wants_more = kv_format_is_small(o->kv_format) || o->keep_share || o->kv_keep;
-    const uint32_t all = BACKEND_SMALL_KV | BACKEND_STUDIES;
-    if (!rc && is_auto && wants_more && !e->model->net.is_mock && (e->backend_row->can & all) != all) {
-        base_log(BASE_LOG_INFO, "the device '%s' lacks KV of fewer than 16 bits, or reduced KV: using the CPU",
-                 e->backend_row->name);
-        rc = backend_find(&e->backend_row, "cpu", &e->model->net, err);
-    }
+    const int rc = backend_find(&e->backend_row, name, &e->model->net, err);
     /* a number is a part of the name; the caller's string is borrowed until this returns */
-    e->device = rc ? NULL : is_auto ? e->backend_row->name
-                                    : name;
+    e->device = rc ? NULL : !name || strcmp(name, "auto") == 0 ? e->backend_row->name
+                                                               : name;
     return rc;
 }
 
