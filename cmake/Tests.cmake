@@ -93,8 +93,8 @@ endforeach()
 
 # Tests of more than half a minute, in the sanitizers' builds above all, start first: the last ones to end would leave a core idle. Where tests have
 # run before, ctest orders them by the times that it measured.
-foreach(long IN ITEMS crash/crash engine/context_shift engine/failures engine/latent engine/recurrent engine/reductions exactness/cuts
-                      exactness/schedules model/golden oracle/oracle oracle/oracle_families server/reuse_reports server/route_edges
+foreach(long IN ITEMS crash/crash engine/context_shift engine/failures engine/latent engine/module_states engine/recurrent engine/reductions
+                      exactness/cuts exactness/schedules model/golden oracle/oracle oracle/oracle_families server/reuse_reports server/route_edges
                       template/hostile template/template template/template_jinja)
   if(TEST ${long})
     set_tests_properties(${long} PROPERTIES COST 60)
