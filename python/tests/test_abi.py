@@ -23,7 +23,7 @@ def test_the_generated_file_is_current() -> None:
 
 def test_sizes_and_offsets_are_the_compilers(tmp_path: pathlib.Path) -> None:
     assert len(STRUCTS) > 40
-    lines = ['#include "reprise_adapter.h"', '#include "reprise_embedding.h"', '#include "reprise_test.h"', '#include "reprise_tools.h"', "#include <stdio.h>", "#include <stddef.h>", "int main(void) {"]
+    lines = ['#include "reprise_adapter.h"', '#include "reprise_device.h"', '#include "reprise_embedding.h"', '#include "reprise_test.h"', '#include "reprise_tools.h"', "#include <stdio.h>", "#include <stddef.h>", "int main(void) {"]
     expected = []
     for name, cls in STRUCTS.items():
         lines.append(f'printf("{name} %zu\\n", sizeof({name}));')
