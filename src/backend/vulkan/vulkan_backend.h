@@ -5,6 +5,7 @@
  *   vulkan_device.c      one device: buffers, commands, pipelines
  *   vulkan_support.c     which networks it computes; the best device
  *   vulkan_backend.c     opening, steps
+ *   vulkan_budget.c      buffers within the limit of device memory
  *   vulkan_step.c        what a step records: dispatches, and memory for tables
  *   vulkan_memory.c      KV blocks in device memory
  *   vulkan_weights.c     weights in device memory

@@ -137,9 +137,9 @@ static int enter_scopes(rp_job *c, rp_error *err) {
     for (; s->n_entered < c->n_scopes && c->scopes[s->n_entered].first <= next && !rc; s->n_entered++) {
         const job_scope *scope = &c->scopes[s->n_entered];
         if (scope->first < next) continue; /* it is before the checkpoint that the job continued from */
-        const segment_need *views = c->needs.items + scope->first_view;
-        BASE_ASSERT(scope->n_views == 0 || views[scope->n_views - 1].view.states != SEGMENT_STATES_NONE);
-        for (int32_t i = 0; i < scope->n_views && !rc; i++) rc = enter_view(c, &views[i], err);
+        const int32_t first = scope->first_view, end = first + scope->n_views;
+        BASE_ASSERT(first == end || c->needs.items[end - 1].view.states != SEGMENT_STATES_NONE);
+        for (int32_t i = first; i < end && !rc; i++) rc = enter_view(c, &c->needs.items[i], err);
         if (!rc && s->n_entered + 1 == c->n_scopes && !segment_needs_have_failed(&c->needs)) drop_view_states(c);
     }
     return rc;
