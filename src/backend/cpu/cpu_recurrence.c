@@ -167,7 +167,8 @@ struct scan_job {
     backend_buffer *const *in;
     int n_conv_inputs; /* in[0], in[1] ... have equal parts of the convolution's channels */
     backend_buffer *convolved, *dst;
-    void (*rows_of_head)(const scan_job *j, int64_t head, float *state, int32_t first, int32_t end);
+    /* products: of decays, by head (Mamba2); NULL: the state is a copy, whose products nobody reads */
+    void (*rows_of_head)(const scan_job *j, int64_t head, float *state, float *products, int32_t first, int32_t end);
 };
 
 static float *scan_run_state(const scan_job *j, const scan_run *run) {
@@ -261,7 +262,7 @@ static void convolve_part(void *arg, int64_t begin, int64_t end, int thread) {
 static float softplus(float x) { return x > 20.0f ? x : log1pf(expf(x)); }
 
 /* A head's rows [first, end) of one sequence, at most ROWS_PER_CALL. state: of the head */
-static void mamba2_rows(const scan_job *j, int64_t head, float *state, int32_t first, int32_t end) {
+static void mamba2_rows(const scan_job *j, int64_t head, float *state, float *products, int32_t first, int32_t end) {
     const model_network *net = j->b->net;
     const int64_t dim = net->hp.recurrent.head_dim, n_state = net->hp.recurrent.state_dim;
     const int64_t n_heads = net->hp.recurrent.n_heads, n_groups = net->hp.recurrent.n_groups;
@@ -275,10 +276,7 @@ static void mamba2_rows(const scan_job *j, int64_t head, float *state, int32_t f
         dt[r - first] = softplus(cpu_row_of(j->in[0], r)[inner + channels + head] + dt_bias[head]);
         decay[r - first] = expf(dt[r - first] * a[head]);
     }
-    /* matrices are side by side, and the products come after them; a tentative run has a copy of the matrix alone */
-    const bool is_tentative = state == j->b->recurrent->scratch + head * dim * n_state;
-    float *product = state + (n_heads - head) * dim * n_state + head;
-    for (int32_t r = first; r < end && !is_tentative; r++) *product *= decay[r - first];
+    for (int32_t r = first; r < end && products; r++) products[head] *= decay[r - first];
     const kernel_mamba2_rows rows = {.n = end - first,
                                      .x = x,
                                      .b = b,
@@ -299,10 +297,14 @@ static void heads_part(void *arg, int64_t begin, int64_t end, int thread) {
     const int64_t n = (int64_t)hp->recurrent.head_dim * hp->recurrent.state_dim;
     for (int64_t head = begin; head < end; head++)
         for (const scan_run *run = j->runs; run < j->runs + j->n_runs; run++) {
-            float *state = scan_run_matrices(j, run, head * n), *copy = j->b->recurrent->scratch + head * n;
-            if (run->kept >= 0) state = memcpy(copy, state, sizeof(float) * (size_t)n);
+            float *state = scan_run_matrices(j, run, head * n);
+            float *products = scan_run_matrices(j, run, hp->recurrent.n_heads * n); /* after all matrices */
+            if (run->kept >= 0) {
+                state = memcpy(j->b->recurrent->scratch + head * n, state, sizeof(float) * (size_t)n);
+                products = NULL;
+            }
             for (int32_t first = run->first; first < run->end; first += ROWS_PER_CALL)
-                j->rows_of_head(j, head, state, first, BASE_MIN(run->end, first + ROWS_PER_CALL));
+                j->rows_of_head(j, head, state, products, first, BASE_MIN(run->end, first + ROWS_PER_CALL));
         }
 }
 
@@ -373,10 +375,13 @@ static void mamba1_part(void *arg, int64_t begin, int64_t end, int thread) {
                                          .y = cpu_row_at(j->dst, first) + begin,
                                          .stride = channels,
                                          .bc_stride = 2 * n_state};
-        float *state = scan_run_matrices(j, run, begin), *copy = j->b->recurrent->scratch + begin;
-        for (int64_t i = 0; i < n_state && run->kept >= 0; i++)
-            memcpy(copy + i * channels, state + i * channels, sizeof(float) * (size_t)(end - begin));
-        if (run->kept >= 0) state = copy;
+        float *state = scan_run_matrices(j, run, begin);
+        if (run->kept >= 0) {
+            float *copy = j->b->recurrent->scratch + begin;
+            for (int64_t i = 0; i < n_state; i++)
+                memcpy(copy + i * channels, state + i * channels, sizeof(float) * (size_t)(end - begin));
+            state = copy;
+        }
         j->b->kernels.mamba1(state, j->decays + begin, channels, n_state, end - begin, &rows);
     }
     for (int32_t r = j->first_row; r < j->first_row + j->n_rows; r++) {
@@ -439,7 +444,8 @@ static void delta_norm_part(void *arg, int64_t begin, int64_t end, int thread) {
 }
 
 /* A head's rows [first, end) of one sequence, at most ROWS_PER_CALL. state: of the head */
-static void delta_rows(const scan_job *j, int64_t head, float *state, int32_t first, int32_t end) {
+static void delta_rows(const scan_job *j, int64_t head, float *state, BASE_UNUSED float *products, int32_t first,
+                       int32_t end) {
     const model_hparams *hp = &j->b->net->hp;
     const int64_t dim = hp->recurrent.head_dim, n_state = hp->recurrent.state_dim, channels = hp->recurrent.channels;
     const int64_t n_heads = hp->recurrent.n_heads, n_groups = hp->recurrent.n_groups, in_group = n_heads / n_groups;
@@ -517,7 +523,8 @@ static void kimi_decay_part(void *arg, int64_t begin, int64_t end, int thread) {
 }
 
 /* A head's rows [first, end) of one sequence, at most ROWS_PER_CALL. state: of the head */
-static void kimi_rows(const scan_job *j, int64_t head, float *state, int32_t first, int32_t end) {
+static void kimi_rows(const scan_job *j, int64_t head, float *state, BASE_UNUSED float *products, int32_t first,
+                      int32_t end) {
     const model_hparams *hp = &j->b->net->hp;
     const int64_t dim = hp->recurrent.head_dim, channels = hp->recurrent.channels, inner = j->dst->width;
     const float *q = cpu_row_of(j->convolved, first) + head * dim;
