@@ -63,6 +63,7 @@ int backend_find(const backend_row **out, const char *name, const model_network 
 static size_t devices_of(const backend_row *row, rp_device *out, size_t most) {
     const size_t n = row->devices(out, most);
     for (size_t i = 0; i < BASE_MIN(n, most); i++) {
+        out[i].is_automatic = (row->can & BACKEND_AUTO) != 0;
         out[i].has_adapters = (row->can & BACKEND_ADAPTS) != 0;
         out[i].has_small_kv = (row->can & BACKEND_SMALL_KV) != 0;
         out[i].has_studies = (row->can & BACKEND_STUDIES) != 0;

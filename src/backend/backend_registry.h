@@ -58,7 +58,7 @@ typedef struct backend_row {
     const char *(*unavailable)(const model_network *net, int32_t device);
     /* The network is borrowed. RP_ERR_MEMORY, RP_ERR_IO (threads, the device), RP_ERR_BUDGET. */
     int (*open)(backend **out, const model_network *net, const backend_options *options, rp_error *err);
-    /* Writes the first `most` devices, all fields but those of abilities. Returns their number. */
+    /* Writes the first `most` devices, all fields but those that follow from `can`. Returns their number. */
     size_t (*devices)(rp_device *out, size_t most);
 } backend_row;
 

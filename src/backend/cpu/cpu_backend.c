@@ -247,7 +247,7 @@ size_t cpu_backend_devices(rp_device *out, size_t most) {
     base_cpu_level level;
     const bool is_known = base_cpu_detect(&level, NULL) == RP_OK;
     if (most == 0) return 1;
-    *out = (rp_device){.name = "cpu", .kind = "processor", .is_usable = true, .is_automatic = true};
+    *out = (rp_device){.name = "cpu", .kind = "processor", .is_usable = true};
     snprintf(out->description, sizeof(out->description), "%d threads, %s", base_cpu_count(),
              is_known ? base_cpu_name(level) : "unknown");
     out->memory_bytes = base_cpu_memory();
