@@ -14,7 +14,7 @@ LLAMA = {"kind": "llama", "d": 192, "layers": 4, "heads": 6, "ff": 512, "vocab":
 # m: Mamba2, a: attention. ssm_heads heads of ssm_dim channels, each with a state of ssm_dim x state.
 HYBRID = {"kind": "hybrid", "d": 128, "layers": 4, "mixers": "mama", "heads": 4, "ff": 320, "vocab": 2048, "context": 2048, "eps": 1e-5,
           "theta": 10000.0, "ssm_heads": 8, "ssm_dim": 32, "state": 32, "kernel": 4}
-BLOCK = 192  # queries that attend together: to what stands before their end
+BLOCK = 192  # queries of one attention product; its keys are those up to the block's last query
 CHUNK = 64   # tokens of a Mamba2 layer that are computed as products of matrices; a state passes from chunk to chunk
 
 

@@ -5,7 +5,7 @@
 
 #include "kv/span.h"
 
-/* Has the memory of its blocks failed? What was read of it then, before this call, may be wrong. */
+/* Has the memory of its blocks failed? If so, data that were read of it before this call may be wrong. */
 bool kv_span_is_lost(const kv_span *s);
 
 #endif

@@ -27,7 +27,7 @@
  *   ttl      removed when it was not used for so long and nobody references it
  *   quota    over quota, a tenant's own entries are evicted; entries that its jobs reference are not
  *
- *   faults   KV that cannot be read is a miss, once: its span leaves the store at once, whoever still references it.
+ *   faults   KV that cannot be read is a miss, once: its span leaves the store at once, even while it is referenced.
  *            An unreadable record gives its place to the recomputed span (span_index.h, invariant 5). Records of
  *            other models are unreadable from the opening on
  *

@@ -282,7 +282,7 @@ static void long_answers_outlast_the_window(void **state) {
     rp_engine_free(plain);
 }
 
-/* Tokens that a head drafts are right as often as it is told, and it reads no prompt. */
+/* The acceptance of a head is the one that the experiment sets, and the head reads no prompt. */
 static void a_head_drafts_from_the_second_token_on(void **state) {
     (void)state;
     for (size_t i = 0; i < N_HEADS; i++) {

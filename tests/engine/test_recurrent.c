@@ -448,8 +448,8 @@ static void damage(const char *dir, rp_store_kind kind) {
     rp_store_close(store);
 }
 
-/* Of the KV or of the states: both are needed. One miss, whoever still holds the span of the damaged record when the
- * text is entered again. */
+/* Of the KV or of the states: both are needed. One miss, even if the span of the damaged record is still referenced
+ * when the text is inserted again. */
 static void damaged_records_are_misses(void **state) {
     static const rp_store_kind kinds[] = {RP_STORE_TEXT, RP_STORE_STATES};
     (void)state;

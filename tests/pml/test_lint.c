@@ -586,7 +586,7 @@ static void templates_that_change(void **state) {
     rp_model_close(changing);
 }
 
-/* A schema with modules is told what the model can do with them; one without is not. */
+/* Lint reports what the model can do with modules, for schemas that have some. */
 static void recurrent_models(void **state) {
     (void)state;
     const char *modules = BEGIN MODULE("a") "</schema>", *none = BEGIN "</schema>";

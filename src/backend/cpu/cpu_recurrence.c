@@ -167,7 +167,7 @@ struct scan_job {
     backend_buffer *const *in;
     int n_conv_inputs; /* in[0], in[1] ... have equal parts of the convolution's channels */
     backend_buffer *convolved, *dst;
-    /* products: of decays, by head (Mamba2); NULL: the state is a copy, whose products nobody reads */
+    /* products: of decays, by head (Mamba2); NULL: the state is a copy that is discarded, without products */
     void (*rows_of_head)(const scan_job *j, int64_t head, float *state, float *products, int32_t first, int32_t end);
 };
 

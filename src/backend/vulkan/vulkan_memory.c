@@ -141,7 +141,7 @@ static int download(vulkan_memory *m, const vulkan_buffer *from, uint64_t at, ui
 
 /* ---- the table of operations ---- */
 
-/* A copy that failed leaves KV undefined: the device counts as lost, and nobody may use what it computed. */
+/* A failed copy leaves KV undefined: the device counts as lost, and its results are not used. */
 static void note_failure(vulkan_memory *m, int rc, const rp_error *err) {
     if (rc && !atomic_exchange(&m->backend->device->is_lost, true))
         base_log(BASE_LOG_ERROR, "vulkan: a copy of KV failed, the device is not used any more: %s", err->message);
