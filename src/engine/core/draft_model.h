@@ -114,7 +114,8 @@ void draft_model_usage(const draft_model *d, rp_memory *out);
  * the tokens that it has to read, 1 or more; 0: it waits for memory. */
 int32_t draft_context_follow(draft_model *d, draft_context *c, const int32_t *history, int32_t n);
 /* Of a head: the target's final hidden states of n tokens of the history, from `first` on, after a step that computed
- * them: [n][n_embd], n <= DRAFT_LAG. If they do not continue those that it has, the context is cleared and begins with them. */
+ * them: [n][n_embd], n <= DRAFT_LAG. If they do not continue those that it has, the context is cleared and begins with
+ * them. */
 void draft_context_see(draft_model *d, draft_context *c, const float *hidden, int32_t n, int32_t first);
 /* What it holds is freed. */
 void draft_context_close(draft_context *c);
