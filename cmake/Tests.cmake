@@ -54,6 +54,12 @@ endfunction()
 
 file(GLOB test_files CONFIGURE_DEPENDS tests/*/test_*)
 list(FILTER test_files EXCLUDE REGEX "/tests/vulkan/") # cmake/Vulkan.cmake
+set(threads_only OFF)
+if(REPRISE_SANITIZE MATCHES "thread")
+  set(threads_only ON)
+  include(cmake/ThreadTests.cmake)
+  reprise_thread_tests(test_files)
+endif()
 foreach(file IN LISTS test_files)
   cmake_path(GET file STEM name)
   cmake_path(GET file EXTENSION kind)
@@ -100,6 +106,11 @@ foreach(long IN ITEMS crash/crash engine/context_shift engine/failures engine/la
     set_tests_properties(${long} PROPERTIES COST 60)
   endif()
 endforeach()
+
+# A build with a sanitizer has the tests alone, and ThreadSanitizer's those above.
+if(threads_only)
+  return()
+endif()
 
 # Engine tests once more, with KV in memory that faults for everyone but the backend (tests/trapped/trapped_backend.c): prefixes, modules, their
 # formats and reductions, shifts, blending, the disk.
@@ -219,6 +230,10 @@ if(REPRISE_FUZZ)
   add_custom_target(fuzzers DEPENDS ${fuzzers})
   list(JOIN fuzzers "\n" fuzzer_lines)
   file(CONFIGURE OUTPUT fuzz/fuzzers.txt CONTENT "${fuzzer_lines}\n")
+endif()
+
+if(REPRISE_SANITIZE)
+  return()
 endif()
 
 file(GLOB bench_support_sources CONFIGURE_DEPENDS bench/support/*.c)
