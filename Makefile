@@ -134,7 +134,7 @@ dist: ## create build/reprise-VERSION.tar.gz of the last commit, reproducibly
 demo: all ## compare the TTFT of new questions: full prefill, prefix cache, modules (MODEL=file.gguf: instead of the bundled model)
 	@tools/demo $(MODEL)
 
-quality: all ## measure answer quality per reuse setting, on every task of models/eval; SECTIONS="tasks dial formats kv stories", or some of them (about half an hour)
+quality: all ## measure answer quality per reuse setting, on every task of models/eval; SECTIONS="tasks dial formats kv hybrid stories", or some of them (about half an hour)
 	@tools/quality $(SECTIONS)
 
 $(BENCH_MODEL): | all

@@ -47,9 +47,15 @@ if(TARGET reprise-program)
   list(APPEND test_environment REPRISE_PROGRAM=$<TARGET_FILE:reprise-program>)
 endif()
 
+# Each test has a processor of its own: engines in it have one thread unless it asks for more, because those of two tests at a time would wait for
+# each other. ThreadSanitizer's tests have all processors.
+set(test_affinity ON)
+if(REPRISE_SANITIZE MATCHES "thread")
+  set(test_affinity OFF)
+endif()
 function(reprise_test_properties name label)
   set_tests_properties(${name} PROPERTIES TIMEOUT ${REPRISE_TEST_TIMEOUT} LABELS "${label}"
-                                          ENVIRONMENT "${test_environment}")
+                                          ENVIRONMENT "${test_environment}" PROCESSOR_AFFINITY ${test_affinity})
 endfunction()
 
 file(GLOB test_files CONFIGURE_DEPENDS tests/*/test_*)

@@ -149,7 +149,10 @@ void base_map_close(base_map *m) {
     *m = (base_map){0};
 }
 
+#define LEAST_FORGOTTEN (256 << 10)
+
 void base_map_forget(const base_map *m, const void *p, size_t n) {
+    if (n < LEAST_FORGOTTEN) return;
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), map = (uintptr_t)m->data;
     uintptr_t begin = ((uintptr_t)p + page - 1) / page * page, end = ((uintptr_t)p + n) / page * page;
     if (!m->data || begin < map || end > map + m->bytes || begin >= end) return;
