@@ -213,7 +213,8 @@ void vulkan_store(backend *self, int32_t layer, backend_buffer *keys, const back
     const model_layer *l = &b->net->layers[layer];
     const int32_t rows = b->step->n_rows, n_heads = l->n_kv_heads;
     const vulkan_part part = vulkan_arena_take(b, sizeof(vulkan_slot) * (size_t)rows * (size_t)n_heads);
-    BASE_ASSERT(l->owns_kv && values && keys->width == n_heads * l->key_dim && values->width == n_heads * l->value_dim);
+    BASE_ASSERT(l->owns_kv && keys->width == n_heads * l->key_dim);
+    BASE_ASSERT(values ? values->width == n_heads * l->value_dim : b->net->hp.plain_key_dim > 0);
     if (!part.host) return;
     vulkan_slot *slot = part.host;
     for (int32_t r = 0; r < rows; r++) {
@@ -228,12 +229,12 @@ void vulkan_store(backend *self, int32_t layer, backend_buffer *keys, const back
     }
     const model_rope *rope = l->rope == MODEL_NO_ROPE ? NULL : b->attention->ropes[l->rope];
     const vulkan_store_args a = {.keys = keys->memory.address,
-                                 .values = values->memory.address,
+                                 .values = values ? values->memory.address : 0,
                                  .angles = rope ? b->attention->row_angles[l->rope] : 0,
                                  .slots = part.address,
                                  .n_heads = (uint32_t)n_heads,
                                  .key_dim = (uint32_t)l->key_dim,
-                                 .value_dim = (uint32_t)l->value_dim,
+                                 .value_dim = values ? (uint32_t)l->value_dim : 0, /* latent: parts of the keys */
                                  .rot_dim = rope ? (uint32_t)rope->rot_dim : 0};
     vulkan_dispatch(b, VULKAN_STORE, b->net->hp.rope_halves, &a, sizeof(a),
                     (uint32_t[]){(uint32_t)n_heads, (uint32_t)rows, 1});
@@ -339,7 +340,7 @@ static void record_values(vulkan_backend *b, const tile_args *t) {
                                   .stride = t->stride,
                                   .first_row = t->first,
                                   .splits = t->splits};
-    vulkan_dispatch(b, VULKAN_VALUES, 0, &a, sizeof(a), (uint32_t[]){t->splits, (uint32_t)l->n_kv_heads, t->n_rows});
+    vulkan_dispatch(b, VULKAN_VALUES, b->net->hp.plain_key_dim > 0, &a, sizeof(a), (uint32_t[]){t->splits, (uint32_t)l->n_kv_heads, t->n_rows});
     const vulkan_join_args join = {.sums = at->sums.address,
                                    .factors = at->factors.address,
                                    .rows = t->sight->rows,

@@ -158,6 +158,7 @@ static const backend_ops ops = {
     .norm = vulkan_norm,
     .linear = vulkan_linear,
     .has_adapters = has_adapters,
+    .linear_runs = vulkan_linear_runs,
     .copy_runs = vulkan_copy_runs,
     .store = vulkan_store,
     .attend = vulkan_attend,

@@ -144,6 +144,8 @@ void vulkan_embed(backend *self, const model_weight *table, backend_buffer *dst)
 void vulkan_embed_layers(backend *self, backend_buffer *dst);
 void vulkan_linear(backend *self, const backend_buffer *src, int32_t rows, int32_t n,
                    const model_weight *const *weights, const model_weight *const *biases, backend_buffer *const *dst);
+void vulkan_linear_runs(backend *self, const backend_buffer *src, backend_columns from, int32_t rows,
+                        const model_weight *weight, backend_buffer *dst, backend_columns to);
 int vulkan_experts_open(vulkan_backend *b, rp_error *err); /* RP_ERR_MEMORY, RP_ERR_BUDGET */
 void vulkan_experts_free(vulkan_backend *b);
 void vulkan_mix_experts(backend *self, int32_t layer, const backend_buffer *src, const backend_buffer *scores,

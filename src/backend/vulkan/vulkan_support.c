@@ -19,7 +19,6 @@ static const char *layer_unsupported(const model_layer *l) {
 
 const char *vulkan_network_unsupported(const model_network *net) {
     if (net->is_mock) return "the model was opened with mock, and has no weights";
-    if (net->hp.plain_key_dim > 0) return "Vulkan does not compute latent attention (MLA) yet: use the CPU";
     if (net->hp.n_streams > 0) return "Vulkan does not compute several streams (AltUp) yet: use the CPU";
     const char *why = NULL;
     const int32_t n_layers = net->hp.n_layers + (net->draft_head.projection.data != NULL);
