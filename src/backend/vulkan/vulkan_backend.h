@@ -12,6 +12,7 @@
  *   vulkan_elements.c    buffers, norms, operations on elements
  *   vulkan_linear.c      linear layers, mixtures of experts
  *   vulkan_attention.c   storing KV, attention over views
+ *   vulkan_recurrence.c  states of recurrent layers, their scans
  *   shaders/             what the device computes
  *
  * Operations record commands; nothing is computed before `submit` (backend.h). A failure while recording is kept and
@@ -44,6 +45,7 @@ typedef struct vulkan_part {
 typedef struct vulkan_memory vulkan_memory;       /* private to vulkan_memory.c */
 typedef struct vulkan_weights vulkan_weights;     /* private to vulkan_weights.c */
 typedef struct vulkan_attention vulkan_attention; /* private to vulkan_attention.c */
+typedef struct vulkan_recurrent vulkan_recurrent; /* private to vulkan_recurrence.c */
 
 typedef struct vulkan_backend {
     backend base;
@@ -59,6 +61,7 @@ typedef struct vulkan_backend {
     vulkan_memory *memory;
     vulkan_weights *weights;
     vulkan_attention *attention;
+    vulkan_recurrent *recurrent; /* NULL: the model has no recurrent layers */
     /* of mixtures: [max_rows * n_used] rows; routing: scratch of route.comp; empty: the model has none */
     struct {
         backend_buffer *gathered, *gate, *up, *out, *experts, *weights, *values;
@@ -121,6 +124,9 @@ void vulkan_dispatch_beside(vulkan_backend *b, vulkan_shader shader, uint32_t va
 /* Records an operation on elements: rows x width. */
 void vulkan_element_op_record(vulkan_backend *b, uint32_t op, const vulkan_elements_args *a);
 
+/* Records norms of runs, as the arguments name them. */
+void vulkan_norm_record(vulkan_backend *b, vulkan_norm_kind kind, const vulkan_norm_args *a);
+
 /* ---- operations (backend.h) ---- */
 
 int vulkan_buffer_create(backend *self, int32_t rows, int32_t width, backend_buffer **out, rp_error *err);
@@ -155,6 +161,13 @@ void vulkan_attention_free(vulkan_backend *b);
 int vulkan_attention_begin(vulkan_backend *b, rp_error *err); /* tables of the step. RP_ERR_MEMORY, RP_ERR_BUDGET */
 void vulkan_store(backend *self, int32_t layer, backend_buffer *keys, const backend_buffer *values);
 void vulkan_attend(backend *self, int32_t layer, const backend_buffer *queries, backend_buffer *dst);
+
+
+extern const backend_recurrence vulkan_recurrence;
+/* RP_ERR_MEMORY, RP_ERR_BUDGET */
+int vulkan_recurrence_open(vulkan_backend *b, int32_t max_tentative, rp_error *err);
+void vulkan_recurrence_free(vulkan_backend *b);
+int vulkan_recurrence_begin(vulkan_backend *b, rp_error *err); /* runs of the step. RP_ERR_MEMORY, RP_ERR_IO */
 
 /* ---- networks ---- */
 
