@@ -12,6 +12,7 @@
  *   vulkan_elements.c    buffers, norms, operations on elements
  *   vulkan_linear.c      linear layers, mixtures of experts
  *   vulkan_attention.c   storing KV, attention over views
+ *   vulkan_streams.c     several streams of the residual (AltUp), sparse activations
  *   vulkan_recurrence.c  states of recurrent layers, their scans
  *   shaders/             what the device computes
  *
@@ -156,6 +157,10 @@ int vulkan_experts_open(vulkan_backend *b, rp_error *err); /* RP_ERR_MEMORY, RP_
 void vulkan_experts_free(vulkan_backend *b);
 void vulkan_mix_experts(backend *self, int32_t layer, const backend_buffer *src, const backend_buffer *scores,
                         int32_t rows, backend_buffer *dst);
+void vulkan_mix(backend *self, backend_buffer *const *src, int32_t n, const backend_buffer *factors, int32_t rows,
+                backend_buffer *const *dst, int32_t n_dst);
+void vulkan_match(backend *self, backend_buffer *dst, const backend_buffer *like, int32_t rows);
+void vulkan_sparsify(backend *self, backend_buffer *x, float deviations, int32_t rows);
 int vulkan_attention_open(vulkan_backend *b, rp_error *err); /* RP_ERR_MEMORY */
 void vulkan_attention_free(vulkan_backend *b);
 int vulkan_attention_begin(vulkan_backend *b, rp_error *err); /* tables of the step. RP_ERR_MEMORY, RP_ERR_BUDGET */

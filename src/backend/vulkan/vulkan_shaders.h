@@ -27,7 +27,8 @@
     X(CONVOLVE, "recurrent_convolve", 0, 0) /* variant: vulkan_convolve_op */ \
     X(RATES, "recurrent_rates", 0, 0)       /* variant: 1: sigmoids */ \
     X(SCAN, "recurrent_scan", 0, 0)         /* variant: vulkan_scan_kind */ \
-    X(GATE, "recurrent_gate", 0, 0)         /* variant: 1: sigmoids */
+    X(GATE, "recurrent_gate", 0, 0)         /* variant: 1: sigmoids */ \
+    X(STREAMS, "streams", 0, 0)             /* variant: vulkan_stream_op */
 
 typedef enum vulkan_shader {
 #define X(NAME, file, by_type, rows) VULKAN_##NAME,
@@ -142,6 +143,16 @@ typedef struct vulkan_gate_args {
     uint64_t y, x, z, d;
     uint32_t rows, n, x_width, z_width, per;
 } vulkan_gate_args;
+
+typedef enum vulkan_stream_op { VULKAN_MIX,
+                                VULKAN_MATCH,
+                                VULKAN_SPARSIFY } vulkan_stream_op;
+
+typedef struct vulkan_streams_args {
+    uint64_t dst, factors, src[4];
+    uint32_t rows, width, n, factors_width;
+    float x;
+} vulkan_streams_args;
 
 /* ---- tables that the host makes for each step (shaders/attention.glsl, store.comp, recurrence.glsl) ---- */
 
