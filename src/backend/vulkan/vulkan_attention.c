@@ -14,45 +14,18 @@
  */
 #include <string.h>
 
-#include "backend/vulkan/vulkan_backend.h"
+#include "backend/vulkan/vulkan_attention.h"
 #include "base/check.h"
 #include "base/compiler.h"
 #include "base/error.h"
 #include "base/memory.h"
 
-#define SCRATCH_BYTES ((uint64_t)32 << 20) /* or what one row needs */
-#define N_ANGLES (MODEL_ROPE_LOCAL_BASE + 1)
-#define MAX_SIGHTS 4 /* different reaches of a network's layers */
 #define MAX_ENTRIES ((size_t)1 << 26)
 #define MAX_SHIFTS ((size_t)1 << 20)
 
-/* What the rows of a step see through a window. */
-typedef struct sight {
-    int32_t window;                   /* of its layers: the key */
-    uint64_t rows, blocks;            /* addresses of the tables */
-    uint32_t most_blocks, most_slots; /* of a row */
-} sight;
-
-struct vulkan_attention {
-    const model_rope *ropes[N_ANGLES]; /* NULL: no layer is of this kind */
-    int32_t windows[MAX_SIGHTS], n_sights;
-    vulkan_buffer scores, factors, sums; /* scratch */
-    /* of the current step */
-    sight sights[MAX_SIGHTS];
-    uint64_t row_angles[N_ANGLES], shift_angles[N_ANGLES];
-    uint64_t entries;
-    size_t n_entries;
-    size_t *first_entry; /* [contexts + 1] */
-    size_t cap_first;
-    int32_t *shifts; /* [n_shifts]: different ones; shifts[0] is 0 */
-    size_t n_shifts, cap_shifts;
-    vulkan_row_block *found; /* scratch of a sight */
-    size_t cap_found;
-};
-
 /* ---- entries ---- */
 
-static int32_t blocks_of(const kv_view *v) { return BASE_DIV_UP(kv_span_tokens(v->span), KV_BLOCK_SLOTS); }
+int32_t vulkan_view_blocks(const kv_view *v) { return BASE_DIV_UP(kv_span_tokens(v->span), KV_BLOCK_SLOTS); }
 
 /* The number of a shift. Few are different: a prompt moves a module as a whole. */
 static int number_of_shift(vulkan_attention *a, int32_t shift, uint32_t *out, rp_error *err) {
@@ -83,7 +56,7 @@ static int write_view(vulkan_backend *b, const kv_view *v, vulkan_entry *out, rp
     const int32_t *positions = kv_span_positions(v->span, 0, 0);
     const uint64_t places = positions ? place_positions(b, v->span, positions) : 0;
     const int32_t first = kv_span_position(v->span) + v->shift;
-    for (int32_t i = 0; i < blocks_of(v); i++)
+    for (int32_t i = 0; i < vulkan_view_blocks(v); i++)
         out[i] = (vulkan_entry){.positions = positions ? places + sizeof(int32_t) * KV_BLOCK_SLOTS * (size_t)i : 0,
                                 .first = positions ? v->shift : first + i * KV_BLOCK_SLOTS,
                                 .shift = shift};
@@ -99,7 +72,7 @@ static int make_entries(vulkan_backend *b, rp_error *err) {
     size_t n = 0;
     for (int32_t c = 0; c < step->n_contexts; c++) {
         a->first_entry[c] = n;
-        for (size_t i = 0; i < step->contexts[c]->n_views; i++) n += (size_t)blocks_of(&step->contexts[c]->views[i]);
+        for (size_t i = 0; i < step->contexts[c]->n_views; i++) n += (size_t)vulkan_view_blocks(&step->contexts[c]->views[i]);
     }
     a->first_entry[step->n_contexts] = a->n_entries = n;
     if (n > MAX_ENTRIES) return base_fail(err, RP_ERR_LIMIT, "the contexts of a step have more than 2^26 blocks");
@@ -110,7 +83,7 @@ static int make_entries(vulkan_backend *b, rp_error *err) {
     for (int32_t c = 0; c < step->n_contexts && !rc; c++)
         for (size_t i = 0; i < step->contexts[c]->n_views && !rc; i++) {
             rc = write_view(b, &step->contexts[c]->views[i], out, err);
-            out += blocks_of(&step->contexts[c]->views[i]);
+            out += vulkan_view_blocks(&step->contexts[c]->views[i]);
         }
     return rc;
 }
@@ -127,7 +100,7 @@ static size_t see(const vulkan_backend *b, const model_row *row, const sight *s,
     uint32_t entry = (uint32_t)b->attention->first_entry[row->context], before = 0;
     size_t n = 0;
     for (size_t i = 0; i < c->n_views; i++)
-        for (int32_t block = 0; block < blocks_of(&c->views[i]); block++, entry++) {
+        for (int32_t block = 0; block < vulkan_view_blocks(&c->views[i]); block++, entry++) {
             const uint64_t visible = kv_view_visible(&c->views[i], 0, 0, block, last, reach);
             if (!visible) continue;
             out[n++] = (vulkan_row_block){entry, before, visible};
@@ -159,6 +132,8 @@ static int make_sight(vulkan_backend *b, sight *s, rp_error *err) {
     if (!rows.host || !blocks.host) return base_fail(err, b->failure.code, "%s", b->failure.message);
     memcpy(blocks.host, a->found, sizeof(vulkan_row_block) * n);
     s->rows = rows.address;
+    s->host_rows = rows.host;
+    s->n_blocks = n;
     s->blocks = blocks.address;
     return RP_OK;
 }
@@ -184,17 +159,18 @@ int vulkan_attention_begin(vulkan_backend *b, rp_error *err) {
     vulkan_attention *a = b->attention;
     a->n_shifts = 1;
     a->shifts[0] = 0;
+    a->chosen = (sight){0};
     int rc = make_entries(b, err);
     for (int32_t i = 0; i < a->n_sights && !rc; i++) {
         a->sights[i] = (sight){.window = a->windows[i]};
         rc = make_sight(b, &a->sights[i], err);
     }
-    for (int i = 0; i < N_ANGLES && !rc; i++)
+    for (int i = 0; i < VULKAN_ANGLES && !rc; i++)
         if (a->ropes[i]) rc = make_angles(b, i, err);
     return rc;
 }
 
-static const sight *sight_of(const vulkan_attention *a, const model_layer *l) {
+const sight *vulkan_sight_of(const vulkan_attention *a, const model_layer *l) {
     int32_t i = 0;
     while (a->windows[i] != l->window) i++;
     BASE_ASSERT(i < a->n_sights);
@@ -252,7 +228,7 @@ static uint64_t make_heads(vulkan_backend *b, const model_layer *l) {
         for (size_t i = 0; i < b->step->contexts[c]->n_views; i++) {
             const kv_view *v = &b->step->contexts[c]->views[i];
             const uint32_t format = format_of(kv_span_layer_format(v->span, l->states));
-            for (int32_t block = 0; block < blocks_of(v); block++)
+            for (int32_t block = 0; block < vulkan_view_blocks(v); block++)
                 for (int32_t h = 0; h < l->n_kv_heads; h++, out++) {
                     *out = (vulkan_head){.format = format};
                     if (!kv_span_has(v->span, l->states, block)) continue; /* out of reach of the window */
@@ -263,8 +239,7 @@ static uint64_t make_heads(vulkan_backend *b, const model_layer *l) {
     return part.address;
 }
 
-/* Scratch of `rows` rows; false: the step has failed. */
-static bool grow_scratch(vulkan_backend *b, vulkan_buffer *buffer, uint64_t floats) {
+bool vulkan_grow_scratch(vulkan_backend *b, vulkan_buffer *buffer, uint64_t floats) {
     rp_error err = {0};
     if (b->failure.code) return false;
     if (buffer->bytes >= sizeof(float) * floats) return true;
@@ -358,8 +333,9 @@ void vulkan_attend(backend *self, int32_t layer, const backend_buffer *queries, 
     vulkan_backend *b = vulkan(self);
     vulkan_attention *at = b->attention;
     const model_layer *l = &b->net->layers[layer];
-    const sight *s = sight_of(at, l);
+    const sight *s = l->is_chosen ? &at->chosen : vulkan_sight_of(at, l);
     const uint64_t heads = (uint64_t)l->n_heads, rows = (uint64_t)b->step->n_rows;
+    BASE_ASSERT(s->rows != 0 || b->failure.code); /* an indexer chose in this step */
     BASE_ASSERT(queries->width == l->n_heads * l->key_dim && dst->width == l->n_heads * l->value_dim);
     tile_args t = {.layer = l,
                    .sight = s,
@@ -369,9 +345,9 @@ void vulkan_attend(backend *self, int32_t layer, const backend_buffer *queries, 
                    .stride = BASE_DIV_UP(BASE_MAX(s->most_slots, 1), 64) * 64,
                    .splits = BASE_DIV_UP(BASE_MAX(s->most_slots, 1), VULKAN_SPLIT)};
     const uint64_t row_floats = heads * (t.stride + (uint64_t)t.splits * (uint64_t)l->value_dim);
-    const uint64_t at_once = BASE_MIN(BASE_MAX(SCRATCH_BYTES / sizeof(float) / row_floats, 1), rows);
-    if (!grow_scratch(b, &at->scores, at_once * heads * t.stride) || !grow_scratch(b, &at->factors, at_once * heads) ||
-        !grow_scratch(b, &at->sums, at_once * heads * t.splits * (uint64_t)l->value_dim))
+    const uint64_t at_once = BASE_MIN(BASE_MAX(VULKAN_TILE_BYTES / sizeof(float) / row_floats, 1), rows);
+    if (!vulkan_grow_scratch(b, &at->scores, at_once * heads * t.stride) || !vulkan_grow_scratch(b, &at->factors, at_once * heads) ||
+        !vulkan_grow_scratch(b, &at->sums, at_once * heads * t.splits * (uint64_t)l->value_dim))
         return;
     for (uint64_t r = 0; r < rows; r += at_once) {
         t.first = (uint32_t)r;
@@ -397,7 +373,7 @@ int vulkan_attention_open(vulkan_backend *b, rp_error *err) {
         int32_t k = 0;
         while (k < a->n_sights && a->windows[k] != l->window) k++;
         if (k < a->n_sights) continue;
-        if (k == MAX_SIGHTS) return base_fail(err, RP_ERR_UNSUPPORTED, "layers have more than %d windows", MAX_SIGHTS);
+        if (k == VULKAN_MAX_SIGHTS) return base_fail(err, RP_ERR_UNSUPPORTED, "layers have more than %d windows", VULKAN_MAX_SIGHTS);
         a->windows[a->n_sights++] = l->window;
     }
     return RP_OK;
@@ -409,6 +385,8 @@ void vulkan_attention_free(vulkan_backend *b) {
     vulkan_give(b, &a->scores);
     vulkan_give(b, &a->factors);
     vulkan_give(b, &a->sums);
+    vulkan_give(b, &a->index_scores);
+    vulkan_give(b, &a->chosen_blocks);
     base_free(a->first_entry);
     base_free(a->shifts);
     base_free(a->found);

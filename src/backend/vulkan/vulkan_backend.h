@@ -12,6 +12,7 @@
  *   vulkan_elements.c    buffers, norms, operations on elements
  *   vulkan_linear.c      linear layers, mixtures of experts
  *   vulkan_attention.c   storing KV, attention over views
+ *   vulkan_indexer.c     indexers: keys, and the choice of what attention sees
  *   vulkan_streams.c     several streams of the residual (AltUp), sparse activations
  *   vulkan_recurrence.c  states of recurrent layers, their scans
  *   shaders/             what the device computes
@@ -173,6 +174,9 @@ extern const backend_recurrence vulkan_recurrence;
 int vulkan_recurrence_open(vulkan_backend *b, int32_t max_tentative, rp_error *err);
 void vulkan_recurrence_free(vulkan_backend *b);
 int vulkan_recurrence_begin(vulkan_backend *b, rp_error *err); /* runs of the step. RP_ERR_MEMORY, RP_ERR_IO */
+
+void vulkan_index_store(backend *self, int32_t layer, backend_buffer *keys);
+void vulkan_index_choose(backend *self, int32_t layer, const backend_buffer *queries, const backend_buffer *weights);
 
 /* ---- networks ---- */
 

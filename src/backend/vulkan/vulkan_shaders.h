@@ -28,7 +28,9 @@
     X(RATES, "recurrent_rates", 0, 0)       /* variant: 1: sigmoids */ \
     X(SCAN, "recurrent_scan", 0, 0)         /* variant: vulkan_scan_kind */ \
     X(GATE, "recurrent_gate", 0, 0)         /* variant: 1: sigmoids */ \
-    X(STREAMS, "streams", 0, 0)             /* variant: vulkan_stream_op */
+    X(STREAMS, "streams", 0, 0)             /* variant: vulkan_stream_op */ \
+    X(INDEX_SCORES, "index_scores", 0, 0)   /* variant: as of STORE */ \
+    X(INDEX_CHOOSE, "index_choose", 0, 0)
 
 typedef enum vulkan_shader {
 #define X(NAME, file, by_type, rows) VULKAN_##NAME,
@@ -154,6 +156,17 @@ typedef struct vulkan_streams_args {
     float x;
 } vulkan_streams_args;
 
+typedef struct vulkan_index_scores_args {
+    uint64_t queries, weights, scores, rows, blocks, entries, keys, angles, shifts;
+    uint32_t n_heads, dim, rot_dim, stride, first_row, top_k;
+    float scale, weight_scale;
+} vulkan_index_scores_args;
+
+typedef struct vulkan_index_choose_args {
+    uint64_t scores, rows, blocks, chosen;
+    uint32_t stride, first_row, top_k;
+} vulkan_index_choose_args;
+
 /* ---- tables that the host makes for each step (shaders/attention.glsl, store.comp, recurrence.glsl) ---- */
 
 typedef struct vulkan_row {
@@ -177,6 +190,11 @@ typedef struct vulkan_head {
     uint32_t format, unused;
 } vulkan_head;
 
+typedef struct vulkan_index_keys {
+    uint64_t keys;
+    uint32_t is_f16, unused;
+} vulkan_index_keys;
+
 typedef struct vulkan_slot {
     uint64_t keys, values;
     uint32_t format, slot;
@@ -188,7 +206,7 @@ typedef struct vulkan_run {
 } vulkan_run;
 
 #define VULKAN_SPLIT 512 /* slots whose values are added by one workgroup; a part of the arithmetic */
-#define VULKAN_BLOCKS 4  /* row blocks of a workgroup of attend_scores */
+#define VULKAN_BLOCKS 4  /* row blocks of a workgroup of attend_scores, index_scores */
 #define VULKAN_FORMAT_F32 0
 #define VULKAN_FORMAT_F16 1
 

@@ -11,12 +11,12 @@
 
 static const char *layer_unsupported(const model_layer *l) {
     if (l->key_dim > MAX_KEY_DIM) return "Vulkan computes heads of at most 4096 dimensions: use the CPU";
-    if (l->is_chosen || l->index_k.data) return "Vulkan does not compute indexers of attention yet: use the CPU";
     return NULL;
 }
 
 const char *vulkan_network_unsupported(const model_network *net) {
     if (net->is_mock) return "the model was opened with mock, and has no weights";
+    if (net->hp.index_dim > MAX_KEY_DIM) return "Vulkan computes indexers of at most 4096 dimensions: use the CPU";
     const char *why = NULL;
     const int32_t n_layers = net->hp.n_layers + (net->draft_head.projection.data != NULL);
     for (int32_t i = 0; i < n_layers && !why; i++) why = layer_unsupported(&net->layers[i]);
