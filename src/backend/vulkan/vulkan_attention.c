@@ -72,7 +72,8 @@ static int make_entries(vulkan_backend *b, rp_error *err) {
     size_t n = 0;
     for (int32_t c = 0; c < step->n_contexts; c++) {
         a->first_entry[c] = n;
-        for (size_t i = 0; i < step->contexts[c]->n_views; i++) n += (size_t)vulkan_view_blocks(&step->contexts[c]->views[i]);
+        for (size_t i = 0; i < step->contexts[c]->n_views; i++)
+            n += (size_t)vulkan_view_blocks(&step->contexts[c]->views[i]);
     }
     a->first_entry[step->n_contexts] = a->n_entries = n;
     if (n > MAX_ENTRIES) return base_fail(err, RP_ERR_LIMIT, "the contexts of a step have more than 2^26 blocks");
@@ -91,7 +92,7 @@ static int make_entries(vulkan_backend *b, rp_error *err) {
 /* ---- what rows see ---- */
 
 /* Appends what a row sees of its context to the blocks; returns their number, and the slots in *n_slots. */
-static size_t see(const vulkan_backend *b, const model_row *row, const sight *s, vulkan_row_block *out,
+static size_t see(const vulkan_backend *b, const model_row *row, const vulkan_sight *s, vulkan_row_block *out,
                   uint32_t *n_slots) {
     const kv_context *c = b->step->contexts[row->context];
     const model_layer layer = {.window = s->window};
@@ -110,7 +111,7 @@ static size_t see(const vulkan_backend *b, const model_row *row, const sight *s,
     return n;
 }
 
-static int make_sight(vulkan_backend *b, sight *s, rp_error *err) {
+static int make_sight(vulkan_backend *b, vulkan_sight *s, rp_error *err) {
     vulkan_attention *a = b->attention;
     const model_step *step = b->step;
     const vulkan_part rows = vulkan_arena_take(b, sizeof(vulkan_row) * (size_t)step->n_rows);
@@ -159,10 +160,10 @@ int vulkan_attention_begin(vulkan_backend *b, rp_error *err) {
     vulkan_attention *a = b->attention;
     a->n_shifts = 1;
     a->shifts[0] = 0;
-    a->chosen = (sight){0};
+    a->chosen = (vulkan_sight){0};
     int rc = make_entries(b, err);
     for (int32_t i = 0; i < a->n_sights && !rc; i++) {
-        a->sights[i] = (sight){.window = a->windows[i]};
+        a->sights[i] = (vulkan_sight){.window = a->windows[i]};
         rc = make_sight(b, &a->sights[i], err);
     }
     for (int i = 0; i < VULKAN_ANGLES && !rc; i++)
@@ -170,7 +171,7 @@ int vulkan_attention_begin(vulkan_backend *b, rp_error *err) {
     return rc;
 }
 
-const sight *vulkan_sight_of(const vulkan_attention *a, const model_layer *l) {
+const vulkan_sight *vulkan_sight_of(const vulkan_attention *a, const model_layer *l) {
     int32_t i = 0;
     while (a->windows[i] != l->window) i++;
     BASE_ASSERT(i < a->n_sights);
@@ -257,7 +258,7 @@ bool vulkan_grow_scratch(vulkan_backend *b, vulkan_buffer *buffer, uint64_t floa
 
 typedef struct tile_args {
     const model_layer *layer;
-    const sight *sight;
+    const vulkan_sight *sight;
     uint64_t queries, dst, heads;
     uint32_t first, n_rows, stride, splits;
 } tile_args;
@@ -315,7 +316,8 @@ static void record_values(vulkan_backend *b, const tile_args *t) {
                                   .stride = t->stride,
                                   .first_row = t->first,
                                   .splits = t->splits};
-    vulkan_dispatch(b, VULKAN_VALUES, b->net->hp.plain_key_dim > 0, &a, sizeof(a), (uint32_t[]){t->splits, (uint32_t)l->n_kv_heads, t->n_rows});
+    vulkan_dispatch(b, VULKAN_VALUES, b->net->hp.plain_key_dim > 0, &a, sizeof(a),
+                    (uint32_t[]){t->splits, (uint32_t)l->n_kv_heads, t->n_rows});
     const vulkan_join_args join = {.sums = at->sums.address,
                                    .factors = at->factors.address,
                                    .rows = t->sight->rows,
@@ -333,7 +335,7 @@ void vulkan_attend(backend *self, int32_t layer, const backend_buffer *queries, 
     vulkan_backend *b = vulkan(self);
     vulkan_attention *at = b->attention;
     const model_layer *l = &b->net->layers[layer];
-    const sight *s = l->is_chosen ? &at->chosen : vulkan_sight_of(at, l);
+    const vulkan_sight *s = l->is_chosen ? &at->chosen : vulkan_sight_of(at, l);
     const uint64_t heads = (uint64_t)l->n_heads, rows = (uint64_t)b->step->n_rows;
     BASE_ASSERT(s->rows != 0 || b->failure.code); /* an indexer chose in this step */
     BASE_ASSERT(queries->width == l->n_heads * l->key_dim && dst->width == l->n_heads * l->value_dim);
@@ -346,7 +348,8 @@ void vulkan_attend(backend *self, int32_t layer, const backend_buffer *queries, 
                    .splits = BASE_DIV_UP(BASE_MAX(s->most_slots, 1), VULKAN_SPLIT)};
     const uint64_t row_floats = heads * (t.stride + (uint64_t)t.splits * (uint64_t)l->value_dim);
     const uint64_t at_once = BASE_MIN(BASE_MAX(VULKAN_TILE_BYTES / sizeof(float) / row_floats, 1), rows);
-    if (!vulkan_grow_scratch(b, &at->scores, at_once * heads * t.stride) || !vulkan_grow_scratch(b, &at->factors, at_once * heads) ||
+    if (!vulkan_grow_scratch(b, &at->scores, at_once * heads * t.stride) ||
+        !vulkan_grow_scratch(b, &at->factors, at_once * heads) ||
         !vulkan_grow_scratch(b, &at->sums, at_once * heads * t.splits * (uint64_t)l->value_dim))
         return;
     for (uint64_t r = 0; r < rows; r += at_once) {
@@ -373,7 +376,8 @@ int vulkan_attention_open(vulkan_backend *b, rp_error *err) {
         int32_t k = 0;
         while (k < a->n_sights && a->windows[k] != l->window) k++;
         if (k < a->n_sights) continue;
-        if (k == VULKAN_MAX_SIGHTS) return base_fail(err, RP_ERR_UNSUPPORTED, "layers have more than %d windows", VULKAN_MAX_SIGHTS);
+        if (k == VULKAN_MAX_SIGHTS)
+            return base_fail(err, RP_ERR_UNSUPPORTED, "layers have more than %d windows", VULKAN_MAX_SIGHTS);
         a->windows[a->n_sights++] = l->window;
     }
     return RP_OK;

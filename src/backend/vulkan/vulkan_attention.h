@@ -10,13 +10,13 @@
 #define VULKAN_MAX_SIGHTS 4 /* different reaches of a network's layers */
 
 /* What the rows of a step see through a window. */
-typedef struct sight {
+typedef struct vulkan_sight {
     int32_t window;                   /* of its layers: the key */
     uint64_t rows, blocks;            /* addresses of the tables */
     const vulkan_row *host_rows;      /* [rows of the step]: the table on the host */
     size_t n_blocks;                  /* of all rows */
     uint32_t most_blocks, most_slots; /* of a row */
-} sight;
+} vulkan_sight;
 
 struct vulkan_attention {
     const model_rope *ropes[VULKAN_ANGLES]; /* NULL: no layer is of this kind */
@@ -25,8 +25,8 @@ struct vulkan_attention {
     vulkan_buffer index_scores;          /* scratch of indexers */
     vulkan_buffer chosen_blocks;         /* vulkan_row_block: of `chosen` */
     /* of the current step */
-    sight sights[VULKAN_MAX_SIGHTS];
-    sight chosen; /* by the last indexer, for the layers after it */
+    vulkan_sight sights[VULKAN_MAX_SIGHTS];
+    vulkan_sight chosen; /* by the last indexer, for the layers after it */
     uint64_t row_angles[VULKAN_ANGLES], shift_angles[VULKAN_ANGLES];
     uint64_t entries;
     size_t n_entries;
@@ -34,13 +34,13 @@ struct vulkan_attention {
     size_t cap_first;
     int32_t *shifts; /* [n_shifts]: different ones; shifts[0] is 0 */
     size_t n_shifts, cap_shifts;
-    vulkan_row_block *found; /* scratch of a sight */
+    vulkan_row_block *found; /* scratch of a vulkan_sight */
     size_t cap_found;
 };
 
 int32_t vulkan_view_blocks(const kv_view *v);
 /* What rows see in a layer, whatever an indexer chose. */
-const sight *vulkan_sight_of(const vulkan_attention *a, const model_layer *l);
+const vulkan_sight *vulkan_sight_of(const vulkan_attention *a, const model_layer *l);
 /* A buffer of at least so many floats, whose content is undefined; false: the step has failed. */
 bool vulkan_grow_scratch(vulkan_backend *b, vulkan_buffer *buffer, uint64_t floats);
 

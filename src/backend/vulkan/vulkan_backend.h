@@ -168,7 +168,6 @@ int vulkan_attention_begin(vulkan_backend *b, rp_error *err); /* tables of the s
 void vulkan_store(backend *self, int32_t layer, backend_buffer *keys, const backend_buffer *values);
 void vulkan_attend(backend *self, int32_t layer, const backend_buffer *queries, backend_buffer *dst);
 
-
 extern const backend_recurrence vulkan_recurrence;
 /* RP_ERR_MEMORY, RP_ERR_BUDGET */
 int vulkan_recurrence_open(vulkan_backend *b, int32_t max_tentative, rp_error *err);

@@ -75,7 +75,7 @@ static uint64_t make_keys(vulkan_backend *b, const model_layer *l) {
 }
 
 /* The rows of a sight, each with as many slots as are chosen of it, and as many blocks. */
-static bool make_chosen(vulkan_backend *b, const sight *s) {
+static bool make_chosen(vulkan_backend *b, const vulkan_sight *s) {
     vulkan_attention *at = b->attention;
     const int32_t top_k = b->net->hp.index_top_k;
     const vulkan_part rows = vulkan_arena_take(b, sizeof(vulkan_row) * (size_t)b->step->n_rows);
@@ -99,7 +99,7 @@ void vulkan_index_choose(backend *self, int32_t layer, const backend_buffer *que
     vulkan_attention *at = b->attention;
     const model_hparams *hp = &b->net->hp;
     const model_layer *l = &b->net->layers[layer];
-    const sight *s = vulkan_sight_of(at, l);
+    const vulkan_sight *s = vulkan_sight_of(at, l);
     const uint64_t rows = (uint64_t)b->step->n_rows, stride = BASE_DIV_UP(BASE_MAX(s->most_slots, 1), 64) * 64;
     const uint64_t at_once = BASE_MIN(BASE_MAX(VULKAN_TILE_BYTES / sizeof(float) / stride, 1), rows);
     BASE_ASSERT(l->index >= 0 && l->rope != MODEL_NO_ROPE && weights->width == hp->n_index_heads);

@@ -21,7 +21,7 @@
     X(STORE, "store", 0, 0)             /* variant: 1: rotated pairs are halves */ \
     X(SCORES, "attend_scores", 0, 0)    /* variant: as of STORE */ \
     X(SOFTMAX, "attend_softmax", 0, 0) \
-    X(VALUES, "attend_values", 0, 0)    /* variant: 1: of latent layers */ \
+    X(VALUES, "attend_values", 0, 0) /* variant: 1: of latent layers */ \
     X(JOIN, "attend_join", 0, 0) \
     X(ROUTE, "route", 0, 0) \
     X(CONVOLVE, "recurrent_convolve", 0, 0) /* variant: vulkan_convolve_op */ \
