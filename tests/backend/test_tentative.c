@@ -2,6 +2,7 @@
 /* test_tentative.c: a step with tentative contexts leaves their states as they are, gives the logits of any other step,
  * and states_accept moves the states to the n-th row: to the bytes of a step of n rows. Every kind of recurrent layer,
  * every n, on one thread and several, beside another tentative context and one that is none.
+ * REPRISE_TEST_DEVICE=NAME: on another device than the CPU.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,6 +21,7 @@
 #include "support/golden.h"
 #include "support/must.h"
 #include "support/recurrent_model.h"
+#include "support/test_device.h"
 #include "support/tiny_model.h"
 
 #define N_CONTEXTS 3
@@ -53,9 +55,9 @@ static void world_open(world *w, const rp_model *m, int32_t n_threads) {
                                .max_rows = ROWS,
                                .max_tentative = 2 * MOST};
     *w = (world){.model = m};
-    must(backend_open(&w->backend, "cpu", &m->net, &o, &err), &err);
+    must(backend_open(&w->backend, test_device(), &m->net, &o, &err), &err);
     must(model_forward_new(&w->forward, m, w->backend, ROWS, ROWS, &err), &err);
-    must(kv_pool_new(&w->pool, &shape, (uint64_t)64 << 20, NULL, &err), &err);
+    must(kv_pool_new(&w->pool, &shape, (uint64_t)64 << 20, w->backend->ops->memory(w->backend), &err), &err);
     for (int i = 0; i < N_CONTEXTS; i++) {
         kv_context_init(&w->contexts[i], w->pool);
         must(w->backend->ops->recurrence->states_new(w->backend, &w->states[i], &err), &err);
@@ -158,7 +160,8 @@ static void check_accepted(const rp_model *m, int32_t n_threads, int32_t accepte
 }
 
 static void check_model(const rp_model *m) {
-    for (int32_t n_threads = 1; n_threads <= 3; n_threads += 2)
+    const int32_t most_threads = strcmp(test_device(), "cpu") == 0 ? 3 : 1;
+    for (int32_t n_threads = 1; n_threads <= most_threads; n_threads += 2)
         for (int32_t accepted = 0; accepted <= n_rows[0]; accepted++) check_accepted(m, n_threads, accepted);
 }
 

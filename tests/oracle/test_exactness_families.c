@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_exactness_families.c: the exactness rule (test_exactness.c) for every family of tests/golden: experts, windows,
  * ALiBi, learned positions, sinks. The same bytes whatever the chunks, the threads, reuse, and what ran before.
- * REPRISE_TEST_ROUNDS: sizes of chunks, of 3.
+ *
+ *   test_exactness_families [NAME...]   those of these names alone
+ *   REPRISE_TEST_ROUNDS=N               sizes of chunks, of 3
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -28,6 +30,7 @@ static const char schema[] =
 static const char prompt[] = "<prompt schema='s'><m p='x'><inner/></m><n/> why?</prompt>";
 
 static golden *models;
+static char **names; /* NULL at the end; empty: all */
 
 typedef struct variant {
     int32_t chunk, threads;
@@ -105,11 +108,18 @@ static bool takes_integers(rp_model *model) {
     return !rc;
 }
 
+static bool is_wanted(const char *name) {
+    bool is = *names == NULL;
+    for (char **n = names; *n; n++) is |= strcmp(*n, name) == 0;
+    return is;
+}
+
 static void chunks_threads_and_reuse_leave_every_familys_bytes(void **state) {
     (void)state;
     for (int32_t i = 0; i < models->n_models; i++) {
         rp_error err = {0};
         rp_model *model;
+        if (!is_wanted(models->models[i].name)) continue;
         if (rp_model_open(&model, models->models[i].path, NULL, &err)) fail_msg("%s", err.message);
         rp_model_info info = {.struct_size = sizeof(info)};
         rp_model_describe(model, &info);
@@ -130,9 +140,15 @@ static void chunks_threads_and_reuse_leave_every_familys_bytes(void **state) {
     }
 }
 
-int main(void) {
+int main(BASE_UNUSED int argc, char **argv) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(chunks_threads_and_reuse_leave_every_familys_bytes)};
     models = golden_open();
+    names = argv + 1;
+    for (char **n = names; *n; n++)
+        if (!golden_find(models, *n)) {
+            fprintf(stderr, "there is no model '%s'\n", *n);
+            return 2;
+        }
     int failed = cmocka_run_group_tests_name("exactness of families", tests, NULL, NULL);
     golden_close(models);
     return failed;

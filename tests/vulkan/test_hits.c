@@ -18,6 +18,7 @@
 #include "reprise_device.h"
 #include "reprise_pml.h"
 #include "reprise_store.h"
+#include "support/golden.h"
 #include "support/must.h"
 #include "support/oracle_run.h"
 
@@ -152,6 +153,56 @@ static void the_disk_keeps_devices_apart(void **state) {
     assert_int_equal(system(command), 0);
 }
 
+/* A request in a store's folder; reuse off: without. */
+static void ask_in(oracle_run *run, rp_model *m, const char *dir, int32_t chunk) {
+    const rp_device_options named = {.struct_size = sizeof(named), .name = "vulkan"};
+    rp_engine_options o = rp_engine_options_defaults();
+    rp_request req = rp_request_defaults();
+    rp_engine *e;
+    rp_error err = {0};
+    o.device = &named;
+    o.n_threads = 1;
+    o.chunk_tokens = chunk;
+    o.store_dir = dir;
+    req.prompt = rp_prompt_text("The quick river of Lisbon and the 42 rivers of the quick, and so on and on.");
+    req.reuse = dir ? RP_REUSE_ON : RP_REUSE_OFF;
+    req.max_tokens = STEPS;
+    req.ignore_eos = true;
+    must(rp_engine_new(&e, m, &o, &err), &err);
+    oracle_run_make(run, e, &req);
+    must(run->rc, &run->err);
+    rp_engine_free(e);
+}
+
+/* Latent vectors, the keys of an indexer, and checkpoints of recurrent layers, which pass through the host.
+   vulkan/families has modules of these models. */
+static void states_and_latent_vectors_come_from_the_disk(void **state) {
+    static const char *const names[] = {"deepseek2", "deepseek32", "falcon-h1", "qwen3next"};
+    golden *g = golden_open();
+    (void)state;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        char dir[] = "/tmp/reprise-vulkan-XXXXXX", command[64];
+        oracle_run off, first, again;
+        rp_model *m;
+        rp_error err = {0};
+        assert_non_null(mkdtemp(dir));
+        must(rp_model_open(&m, golden_find(g, names[i])->path, NULL, &err), &err);
+        ask_in(&off, m, NULL, 256);
+        ask_in(&first, m, dir, 7);
+        ask_in(&again, m, dir, 64);
+        assert_int_equal(first.result->cached_tokens, 0);
+        assert_true(again.result->cached_tokens > 0);
+        if (!oracle_run_same(&off, &first) || !oracle_run_same(&off, &again)) fail_msg("%s", names[i]);
+        oracle_run_free(&off);
+        oracle_run_free(&first);
+        oracle_run_free(&again);
+        rp_model_close(m);
+        snprintf(command, sizeof(command), "rm -rf %s", dir);
+        assert_int_equal(system(command), 0);
+    }
+    golden_close(g);
+}
+
 static void expect_refusal(const rp_engine_options *o, int rc, const char *text) {
     rp_engine *e = NULL;
     rp_error err = {0};
@@ -198,6 +249,7 @@ int main(void) {
         cmocka_unit_test(linked_modules_give_the_same_bytes),
         cmocka_unit_test(other_requests_change_nothing),
         cmocka_unit_test(the_disk_keeps_devices_apart),
+        cmocka_unit_test(states_and_latent_vectors_come_from_the_disk),
         cmocka_unit_test(what_is_missing_is_refused_by_name),
     };
     rp_device devices[16];

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cpu_recurrence.c: layers with states: running states, scratch, and a table of the kinds of layers.
- *
- *   states   [layer 0: state_bytes][layer 3: state_bytes] ...      of one sequence, layers of other kinds have none;
- *         each begins at a cache line
- *   a state  [kernel - 1][channels] inputs of the convolution, [n_heads][state_dim][head_dim] matrices; of Mamba2
- *         [n_heads] products of the decays since the states began a module; f32
+/* cpu_recurrence.c: layers with states: running states (recurrent_states.h has their layout), scratch, and a
+ * table of the kinds of layers.
  *
  * A scan divides channels or heads among threads, and each goes through the rows of the step in their order: an
  * element's arithmetic depends neither on the division nor on where steps begin. Stages without a state are divided by
@@ -21,8 +17,8 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "backend/cpu/cpu_backend.h"
+#include "backend/recurrent_states.h"
 
-#define STATE_ALIGNMENT 64
 #define ELEMENTS_PER_TASK 1024
 #define CHANNELS_PER_TASK 256
 #define ROWS_PER_TASK 4
@@ -55,19 +51,13 @@ struct cpu_recurrent {
 
 static const cpu_backend *cpu(const backend *b) { return (const cpu_backend *)b; }
 
-/* Where the state of a layer of a span begins; of the layer after the last: bytes of all. */
-static size_t state_at(const cpu_backend *b, int32_t layer) {
-    size_t at = 0;
-    for (int32_t l = 0; l < layer; l++)
-        at += ((size_t)b->shape.layers[l].state_bytes + STATE_ALIGNMENT - 1) / STATE_ALIGNMENT * STATE_ALIGNMENT;
-    return at;
-}
+static size_t state_at(const cpu_backend *b, int32_t layer) { return recurrent_state_at(&b->shape, layer); }
 
 static int states_new(backend *self, backend_states **out, rp_error *err) {
     const size_t bytes = state_at(cpu(self), cpu(self)->shape.n_layers);
     *out = base_alloc(sizeof(**out));
     if (!*out) return base_fail_memory(err, sizeof(**out), "states of recurrent layers");
-    if (!((*out)->data = base_alloc_aligned(bytes, STATE_ALIGNMENT))) {
+    if (!((*out)->data = base_alloc_aligned(bytes, RECURRENT_STATE_ALIGNMENT))) {
         base_free(*out);
         *out = NULL;
         return base_fail_memory(err, bytes, "states of recurrent layers");
@@ -97,39 +87,13 @@ static void states_save(backend *self, const backend_states *states, kv_span *to
 
 /* ---- composition ---- */
 
-/* Where a state's matrices begin, and of Mamba2 its products of decays: numbers of floats. */
-static size_t matrices_at(const cpu_backend *b) {
-    return (size_t)(b->net->hp.recurrent.kernel - 1) * (size_t)b->net->hp.recurrent.channels;
-}
-static size_t matrix_floats(const cpu_backend *b) {
-    return (size_t)b->net->hp.recurrent.head_dim * (size_t)b->net->hp.recurrent.state_dim;
-}
-static size_t decays_at(const cpu_backend *b) {
-    return matrices_at(b) + (size_t)b->net->hp.recurrent.n_heads * matrix_floats(b);
-}
-
 static void states_begin(backend *self, backend_states *states) {
     const cpu_backend *b = cpu(self);
     if (!model_states_compose(b->net)) return;
     for (int32_t l = 0; l < b->shape.n_layers; l++) {
         if (b->shape.layers[l].kind != KV_STATE) continue;
-        float *decays = (float *)(void *)(states->data + state_at(b, l)) + decays_at(b);
-        for (int32_t h = 0; h < b->net->hp.recurrent.n_heads; h++) decays[h] = 1;
+        recurrent_state_begin(b->net, (float *)(void *)(states->data + state_at(b, l)));
     }
-}
-
-/* One layer: now = end + decays (now - begin); begin NULL: zeros. The products of both stretches are multiplied. */
-static void compose_state(const cpu_backend *b, float *now, const float *end, const float *begin) {
-    const size_t n = matrix_floats(b), at = matrices_at(b), n_heads = (size_t)b->net->hp.recurrent.n_heads;
-    const float *decays = end + decays_at(b);
-    float *products = now + decays_at(b);
-    for (size_t h = 0; h < n_heads; h++)
-        for (size_t i = at + h * n; i < at + (h + 1) * n; i++) {
-            const float change = now[i] - (begin ? begin[i] : 0.0f), kept = decays[h] * change;
-            now[i] = change == 0 ? end[i] : end[i] + kept; /* a negative zero stays one */
-        }
-    for (size_t h = 0; h < n_heads; h++) products[h] *= decays[h];
-    memcpy(now, end, at * sizeof(float));
 }
 
 static int states_compose(backend *self, backend_states *states, const kv_span *end, const kv_span *begin,
@@ -144,8 +108,9 @@ static int states_compose(backend *self, backend_states *states, const kv_span *
         BASE_ASSERT(b->shape.layers[l].state_bytes == bytes);
         kv_span_get_state(end, l, copies);
         if (begin) kv_span_get_state(begin, l, copies + bytes);
-        compose_state(b, (float *)(void *)(states->data + state_at(b, l)), (const float *)(const void *)copies,
-                      begin ? (const float *)(const void *)(copies + bytes) : NULL);
+        recurrent_state_compose(b->net, (float *)(void *)(states->data + state_at(b, l)),
+                                (const float *)(const void *)copies,
+                                begin ? (const float *)(const void *)(copies + bytes) : NULL);
     }
     base_free(copies);
     return RP_OK;
@@ -404,8 +369,6 @@ static void scan_mamba1(scan_job *j) {
 
 /* ---- delta nets ---- */
 
-#define QK_EPSILON 1e-6 /* of the norms of keys and queries: no metadata have it */
-
 /* Reorders joint inputs, q | k | v | z of each group, to q | k | v | z of all; z moves up in place, the last first. */
 static void delta_order_part(void *arg, int64_t begin, int64_t end, int thread) {
     (void)thread;
@@ -437,7 +400,7 @@ static void delta_norm_part(void *arg, int64_t begin, int64_t end, int thread) {
         for (int64_t g = 0; g < 2 * n_groups; g++, x += n) {
             double squares = 0;
             for (int64_t i = 0; i < n; i++) squares += (double)x[i] * (double)x[i];
-            const double length = sqrt((squares + QK_EPSILON) * (double)(g < n_groups ? n : 1));
+            const double length = sqrt((squares + RECURRENT_QK_EPSILON) * (double)(g < n_groups ? n : 1));
             j->b->kernels.scale(x, (float)(1 / length), n);
         }
     }
@@ -705,16 +668,6 @@ static int transpose(const model_weight *parts, int max_parts, float **out, rp_e
     return RP_OK;
 }
 
-/* What a layer's scan reads: the columns of its inputs. */
-static void input_widths(const model_hparams *hp, const model_layer *l, int64_t widths[MODEL_MAX_SCANNED]) {
-    for (int i = 0; i < MODEL_MAX_SCANNED; i++)
-        widths[i] = i < MODEL_MAX_INPUTS && l->recurrent.in[i].data ? l->recurrent.in[i].n_out : 0;
-    if (l->mixer == MODEL_KIMI_DELTA) widths[4] = widths[5] = l->recurrent.out.n_in;
-    if (l->mixer != MODEL_MAMBA1) return;
-    widths[1] = widths[2] = hp->recurrent.channels;
-    widths[3] = 2 * (int64_t)hp->recurrent.state_dim;
-}
-
 /* For tentative rows. RP_ERR_MEMORY. */
 static int open_kept(cpu_backend *b, rp_error *err) {
     struct cpu_recurrent *r = b->recurrent;
@@ -729,7 +682,7 @@ static int open_kept(cpu_backend *b, rp_error *err) {
         const model_layer *layer = &b->net->layers[l];
         int64_t widths[MODEL_MAX_SCANNED];
         if (!model_mixer_recurs(layer->mixer)) continue;
-        input_widths(&b->net->hp, layer, widths);
+        recurrent_input_widths(&b->net->hp, layer, widths);
         for (int i = 0; i < MODEL_MAX_SCANNED && !rc; i++)
             if (widths[i] > 0)
                 rc = cpu_buffer_new(&b->base, r->max_tentative, (int32_t)widths[i], &r->kept[l][i], err);
@@ -737,7 +690,7 @@ static int open_kept(cpu_backend *b, rp_error *err) {
         width = BASE_MAX(width, layer->recurrent.out.n_in);
         state_bytes = BASE_MAX(state_bytes, (size_t)b->shape.layers[layer->recurrence].state_bytes);
     }
-    if (!(r->scratch = base_alloc_aligned(state_bytes, STATE_ALIGNMENT)))
+    if (!(r->scratch = base_alloc_aligned(state_bytes, RECURRENT_STATE_ALIGNMENT)))
         return base_fail_memory(err, state_bytes, "recurrent layers");
     b->activation_bytes += state_bytes;
     return cpu_buffer_new(&b->base, r->max_tentative, (int32_t)width, &r->accepted, err);

@@ -14,45 +14,18 @@
  */
 #include <string.h>
 
-#include "backend/vulkan/vulkan_backend.h"
+#include "backend/vulkan/vulkan_attention.h"
 #include "base/check.h"
 #include "base/compiler.h"
 #include "base/error.h"
 #include "base/memory.h"
 
-#define SCRATCH_BYTES ((uint64_t)32 << 20) /* or what one row needs */
-#define N_ANGLES (MODEL_ROPE_LOCAL_BASE + 1)
-#define MAX_SIGHTS 4 /* different reaches of a network's layers */
 #define MAX_ENTRIES ((size_t)1 << 26)
 #define MAX_SHIFTS ((size_t)1 << 20)
 
-/* What the rows of a step see through a window. */
-typedef struct sight {
-    int32_t window;                   /* of its layers: the key */
-    uint64_t rows, blocks;            /* addresses of the tables */
-    uint32_t most_blocks, most_slots; /* of a row */
-} sight;
-
-struct vulkan_attention {
-    const model_rope *ropes[N_ANGLES]; /* NULL: no layer is of this kind */
-    int32_t windows[MAX_SIGHTS], n_sights;
-    vulkan_buffer scores, factors, sums; /* scratch */
-    /* of the current step */
-    sight sights[MAX_SIGHTS];
-    uint64_t row_angles[N_ANGLES], shift_angles[N_ANGLES];
-    uint64_t entries;
-    size_t n_entries;
-    size_t *first_entry; /* [contexts + 1] */
-    size_t cap_first;
-    int32_t *shifts; /* [n_shifts]: different ones; shifts[0] is 0 */
-    size_t n_shifts, cap_shifts;
-    vulkan_row_block *found; /* scratch of a sight */
-    size_t cap_found;
-};
-
 /* ---- entries ---- */
 
-static int32_t blocks_of(const kv_view *v) { return BASE_DIV_UP(kv_span_tokens(v->span), KV_BLOCK_SLOTS); }
+int32_t vulkan_view_blocks(const kv_view *v) { return BASE_DIV_UP(kv_span_tokens(v->span), KV_BLOCK_SLOTS); }
 
 /* The number of a shift. Few are different: a prompt moves a module as a whole. */
 static int number_of_shift(vulkan_attention *a, int32_t shift, uint32_t *out, rp_error *err) {
@@ -83,7 +56,7 @@ static int write_view(vulkan_backend *b, const kv_view *v, vulkan_entry *out, rp
     const int32_t *positions = kv_span_positions(v->span, 0, 0);
     const uint64_t places = positions ? place_positions(b, v->span, positions) : 0;
     const int32_t first = kv_span_position(v->span) + v->shift;
-    for (int32_t i = 0; i < blocks_of(v); i++)
+    for (int32_t i = 0; i < vulkan_view_blocks(v); i++)
         out[i] = (vulkan_entry){.positions = positions ? places + sizeof(int32_t) * KV_BLOCK_SLOTS * (size_t)i : 0,
                                 .first = positions ? v->shift : first + i * KV_BLOCK_SLOTS,
                                 .shift = shift};
@@ -99,7 +72,8 @@ static int make_entries(vulkan_backend *b, rp_error *err) {
     size_t n = 0;
     for (int32_t c = 0; c < step->n_contexts; c++) {
         a->first_entry[c] = n;
-        for (size_t i = 0; i < step->contexts[c]->n_views; i++) n += (size_t)blocks_of(&step->contexts[c]->views[i]);
+        for (size_t i = 0; i < step->contexts[c]->n_views; i++)
+            n += (size_t)vulkan_view_blocks(&step->contexts[c]->views[i]);
     }
     a->first_entry[step->n_contexts] = a->n_entries = n;
     if (n > MAX_ENTRIES) return base_fail(err, RP_ERR_LIMIT, "the contexts of a step have more than 2^26 blocks");
@@ -110,7 +84,7 @@ static int make_entries(vulkan_backend *b, rp_error *err) {
     for (int32_t c = 0; c < step->n_contexts && !rc; c++)
         for (size_t i = 0; i < step->contexts[c]->n_views && !rc; i++) {
             rc = write_view(b, &step->contexts[c]->views[i], out, err);
-            out += blocks_of(&step->contexts[c]->views[i]);
+            out += vulkan_view_blocks(&step->contexts[c]->views[i]);
         }
     return rc;
 }
@@ -118,7 +92,7 @@ static int make_entries(vulkan_backend *b, rp_error *err) {
 /* ---- what rows see ---- */
 
 /* Appends what a row sees of its context to the blocks; returns their number, and the slots in *n_slots. */
-static size_t see(const vulkan_backend *b, const model_row *row, const sight *s, vulkan_row_block *out,
+static size_t see(const vulkan_backend *b, const model_row *row, const vulkan_sight *s, vulkan_row_block *out,
                   uint32_t *n_slots) {
     const kv_context *c = b->step->contexts[row->context];
     const model_layer layer = {.window = s->window};
@@ -127,7 +101,7 @@ static size_t see(const vulkan_backend *b, const model_row *row, const sight *s,
     uint32_t entry = (uint32_t)b->attention->first_entry[row->context], before = 0;
     size_t n = 0;
     for (size_t i = 0; i < c->n_views; i++)
-        for (int32_t block = 0; block < blocks_of(&c->views[i]); block++, entry++) {
+        for (int32_t block = 0; block < vulkan_view_blocks(&c->views[i]); block++, entry++) {
             const uint64_t visible = kv_view_visible(&c->views[i], 0, 0, block, last, reach);
             if (!visible) continue;
             out[n++] = (vulkan_row_block){entry, before, visible};
@@ -137,7 +111,7 @@ static size_t see(const vulkan_backend *b, const model_row *row, const sight *s,
     return n;
 }
 
-static int make_sight(vulkan_backend *b, sight *s, rp_error *err) {
+static int make_sight(vulkan_backend *b, vulkan_sight *s, rp_error *err) {
     vulkan_attention *a = b->attention;
     const model_step *step = b->step;
     const vulkan_part rows = vulkan_arena_take(b, sizeof(vulkan_row) * (size_t)step->n_rows);
@@ -159,6 +133,8 @@ static int make_sight(vulkan_backend *b, sight *s, rp_error *err) {
     if (!rows.host || !blocks.host) return base_fail(err, b->failure.code, "%s", b->failure.message);
     memcpy(blocks.host, a->found, sizeof(vulkan_row_block) * n);
     s->rows = rows.address;
+    s->host_rows = rows.host;
+    s->n_blocks = n;
     s->blocks = blocks.address;
     return RP_OK;
 }
@@ -184,17 +160,18 @@ int vulkan_attention_begin(vulkan_backend *b, rp_error *err) {
     vulkan_attention *a = b->attention;
     a->n_shifts = 1;
     a->shifts[0] = 0;
+    a->chosen = (vulkan_sight){0};
     int rc = make_entries(b, err);
     for (int32_t i = 0; i < a->n_sights && !rc; i++) {
-        a->sights[i] = (sight){.window = a->windows[i]};
+        a->sights[i] = (vulkan_sight){.window = a->windows[i]};
         rc = make_sight(b, &a->sights[i], err);
     }
-    for (int i = 0; i < N_ANGLES && !rc; i++)
+    for (int i = 0; i < VULKAN_ANGLES && !rc; i++)
         if (a->ropes[i]) rc = make_angles(b, i, err);
     return rc;
 }
 
-static const sight *sight_of(const vulkan_attention *a, const model_layer *l) {
+const vulkan_sight *vulkan_sight_of(const vulkan_attention *a, const model_layer *l) {
     int32_t i = 0;
     while (a->windows[i] != l->window) i++;
     BASE_ASSERT(i < a->n_sights);
@@ -213,7 +190,8 @@ void vulkan_store(backend *self, int32_t layer, backend_buffer *keys, const back
     const model_layer *l = &b->net->layers[layer];
     const int32_t rows = b->step->n_rows, n_heads = l->n_kv_heads;
     const vulkan_part part = vulkan_arena_take(b, sizeof(vulkan_slot) * (size_t)rows * (size_t)n_heads);
-    BASE_ASSERT(l->owns_kv && values && keys->width == n_heads * l->key_dim && values->width == n_heads * l->value_dim);
+    BASE_ASSERT(l->owns_kv && keys->width == n_heads * l->key_dim);
+    BASE_ASSERT(values ? values->width == n_heads * l->value_dim : b->net->hp.plain_key_dim > 0);
     if (!part.host) return;
     vulkan_slot *slot = part.host;
     for (int32_t r = 0; r < rows; r++) {
@@ -228,12 +206,12 @@ void vulkan_store(backend *self, int32_t layer, backend_buffer *keys, const back
     }
     const model_rope *rope = l->rope == MODEL_NO_ROPE ? NULL : b->attention->ropes[l->rope];
     const vulkan_store_args a = {.keys = keys->memory.address,
-                                 .values = values->memory.address,
+                                 .values = values ? values->memory.address : 0,
                                  .angles = rope ? b->attention->row_angles[l->rope] : 0,
                                  .slots = part.address,
                                  .n_heads = (uint32_t)n_heads,
                                  .key_dim = (uint32_t)l->key_dim,
-                                 .value_dim = (uint32_t)l->value_dim,
+                                 .value_dim = values ? (uint32_t)l->value_dim : 0, /* latent: parts of the keys */
                                  .rot_dim = rope ? (uint32_t)rope->rot_dim : 0};
     vulkan_dispatch(b, VULKAN_STORE, b->net->hp.rope_halves, &a, sizeof(a),
                     (uint32_t[]){(uint32_t)n_heads, (uint32_t)rows, 1});
@@ -251,7 +229,7 @@ static uint64_t make_heads(vulkan_backend *b, const model_layer *l) {
         for (size_t i = 0; i < b->step->contexts[c]->n_views; i++) {
             const kv_view *v = &b->step->contexts[c]->views[i];
             const uint32_t format = format_of(kv_span_layer_format(v->span, l->states));
-            for (int32_t block = 0; block < blocks_of(v); block++)
+            for (int32_t block = 0; block < vulkan_view_blocks(v); block++)
                 for (int32_t h = 0; h < l->n_kv_heads; h++, out++) {
                     *out = (vulkan_head){.format = format};
                     if (!kv_span_has(v->span, l->states, block)) continue; /* out of reach of the window */
@@ -262,8 +240,7 @@ static uint64_t make_heads(vulkan_backend *b, const model_layer *l) {
     return part.address;
 }
 
-/* Scratch of `rows` rows; false: the step has failed. */
-static bool grow_scratch(vulkan_backend *b, vulkan_buffer *buffer, uint64_t floats) {
+bool vulkan_grow_scratch(vulkan_backend *b, vulkan_buffer *buffer, uint64_t floats) {
     rp_error err = {0};
     if (b->failure.code) return false;
     if (buffer->bytes >= sizeof(float) * floats) return true;
@@ -281,7 +258,7 @@ static bool grow_scratch(vulkan_backend *b, vulkan_buffer *buffer, uint64_t floa
 
 typedef struct tile_args {
     const model_layer *layer;
-    const sight *sight;
+    const vulkan_sight *sight;
     uint64_t queries, dst, heads;
     uint32_t first, n_rows, stride, splits;
 } tile_args;
@@ -339,7 +316,8 @@ static void record_values(vulkan_backend *b, const tile_args *t) {
                                   .stride = t->stride,
                                   .first_row = t->first,
                                   .splits = t->splits};
-    vulkan_dispatch(b, VULKAN_VALUES, 0, &a, sizeof(a), (uint32_t[]){t->splits, (uint32_t)l->n_kv_heads, t->n_rows});
+    vulkan_dispatch(b, VULKAN_VALUES, b->net->hp.plain_key_dim > 0, &a, sizeof(a),
+                    (uint32_t[]){t->splits, (uint32_t)l->n_kv_heads, t->n_rows});
     const vulkan_join_args join = {.sums = at->sums.address,
                                    .factors = at->factors.address,
                                    .rows = t->sight->rows,
@@ -357,8 +335,9 @@ void vulkan_attend(backend *self, int32_t layer, const backend_buffer *queries, 
     vulkan_backend *b = vulkan(self);
     vulkan_attention *at = b->attention;
     const model_layer *l = &b->net->layers[layer];
-    const sight *s = sight_of(at, l);
+    const vulkan_sight *s = l->is_chosen ? &at->chosen : vulkan_sight_of(at, l);
     const uint64_t heads = (uint64_t)l->n_heads, rows = (uint64_t)b->step->n_rows;
+    BASE_ASSERT(s->rows != 0 || b->failure.code); /* an indexer chose in this step */
     BASE_ASSERT(queries->width == l->n_heads * l->key_dim && dst->width == l->n_heads * l->value_dim);
     tile_args t = {.layer = l,
                    .sight = s,
@@ -368,9 +347,10 @@ void vulkan_attend(backend *self, int32_t layer, const backend_buffer *queries, 
                    .stride = BASE_DIV_UP(BASE_MAX(s->most_slots, 1), 64) * 64,
                    .splits = BASE_DIV_UP(BASE_MAX(s->most_slots, 1), VULKAN_SPLIT)};
     const uint64_t row_floats = heads * (t.stride + (uint64_t)t.splits * (uint64_t)l->value_dim);
-    const uint64_t at_once = BASE_MIN(BASE_MAX(SCRATCH_BYTES / sizeof(float) / row_floats, 1), rows);
-    if (!grow_scratch(b, &at->scores, at_once * heads * t.stride) || !grow_scratch(b, &at->factors, at_once * heads) ||
-        !grow_scratch(b, &at->sums, at_once * heads * t.splits * (uint64_t)l->value_dim))
+    const uint64_t at_once = BASE_MIN(BASE_MAX(VULKAN_TILE_BYTES / sizeof(float) / row_floats, 1), rows);
+    if (!vulkan_grow_scratch(b, &at->scores, at_once * heads * t.stride) ||
+        !vulkan_grow_scratch(b, &at->factors, at_once * heads) ||
+        !vulkan_grow_scratch(b, &at->sums, at_once * heads * t.splits * (uint64_t)l->value_dim))
         return;
     for (uint64_t r = 0; r < rows; r += at_once) {
         t.first = (uint32_t)r;
@@ -396,7 +376,8 @@ int vulkan_attention_open(vulkan_backend *b, rp_error *err) {
         int32_t k = 0;
         while (k < a->n_sights && a->windows[k] != l->window) k++;
         if (k < a->n_sights) continue;
-        if (k == MAX_SIGHTS) return base_fail(err, RP_ERR_UNSUPPORTED, "layers have more than %d windows", MAX_SIGHTS);
+        if (k == VULKAN_MAX_SIGHTS)
+            return base_fail(err, RP_ERR_UNSUPPORTED, "layers have more than %d windows", VULKAN_MAX_SIGHTS);
         a->windows[a->n_sights++] = l->window;
     }
     return RP_OK;
@@ -408,6 +389,8 @@ void vulkan_attention_free(vulkan_backend *b) {
     vulkan_give(b, &a->scores);
     vulkan_give(b, &a->factors);
     vulkan_give(b, &a->sums);
+    vulkan_give(b, &a->index_scores);
+    vulkan_give(b, &a->chosen_blocks);
     base_free(a->first_entry);
     base_free(a->shifts);
     base_free(a->found);

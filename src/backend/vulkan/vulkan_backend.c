@@ -48,7 +48,8 @@ static int begin(backend *self, const model_step *step, rp_error *err) {
     b->needs_barrier = true; /* after what copied to the device */
     vulkan_arena_reset(b);
     vulkan_retired_free(b);
-    return vulkan_attention_begin(b, err);
+    rc = vulkan_attention_begin(b, err);
+    return rc ? rc : vulkan_recurrence_begin(b, err);
 }
 
 /* Records the copy of a buffer for the host. */
@@ -127,6 +128,7 @@ static void free_backend(backend *self) {
     vulkan_stream_free(&b->stream); /* waits */
     vulkan_experts_free(b);
     vulkan_attention_free(b);
+    vulkan_recurrence_free(b);
     vulkan_weights_free(b);
     vulkan_memory_free(b->memory);
     vulkan_arena_free(b);
@@ -139,6 +141,7 @@ static void free_backend(backend *self) {
 
 static const backend_ops ops = {
     .name = "vulkan",
+    .recurrence = &vulkan_recurrence,
     .free = free_backend,
     .memory = memory,
     .kv_limit = kv_limit,
@@ -158,11 +161,17 @@ static const backend_ops ops = {
     .norm = vulkan_norm,
     .linear = vulkan_linear,
     .has_adapters = has_adapters,
+    .linear_runs = vulkan_linear_runs,
     .copy_runs = vulkan_copy_runs,
     .store = vulkan_store,
+    .index_store = vulkan_index_store,
+    .index_choose = vulkan_index_choose,
     .attend = vulkan_attend,
     .act = vulkan_act,
     .xielu = vulkan_xielu,
+    .sparsify = vulkan_sparsify,
+    .mix = vulkan_mix,
+    .match = vulkan_match,
     .multiply = vulkan_multiply,
     .experts = vulkan_mix_experts,
     .gate_rows = vulkan_gate_rows,
@@ -198,6 +207,7 @@ static int open_parts(vulkan_backend *b, const backend_options *o, rp_error *err
     if (!rc) rc = vulkan_memory_new(&b->memory, b, err);
     if (!rc) rc = vulkan_weights_new(b, err);
     if (!rc) rc = vulkan_attention_open(b, err);
+    if (!rc) rc = vulkan_recurrence_open(b, o->max_tentative, err);
     return rc ? rc : vulkan_experts_open(b, err);
 }
 

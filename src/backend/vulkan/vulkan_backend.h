@@ -12,6 +12,9 @@
  *   vulkan_elements.c    buffers, norms, operations on elements
  *   vulkan_linear.c      linear layers, mixtures of experts
  *   vulkan_attention.c   storing KV, attention over views
+ *   vulkan_indexer.c     indexers: keys, and the choice of what attention sees
+ *   vulkan_streams.c     several streams of the residual (AltUp), sparse activations
+ *   vulkan_recurrence.c  states of recurrent layers, their scans
  *   shaders/             what the device computes
  *
  * Operations record commands; nothing is computed before `submit` (backend.h). A failure while recording is kept and
@@ -44,6 +47,7 @@ typedef struct vulkan_part {
 typedef struct vulkan_memory vulkan_memory;       /* private to vulkan_memory.c */
 typedef struct vulkan_weights vulkan_weights;     /* private to vulkan_weights.c */
 typedef struct vulkan_attention vulkan_attention; /* private to vulkan_attention.c */
+typedef struct vulkan_recurrent vulkan_recurrent; /* private to vulkan_recurrence.c */
 
 typedef struct vulkan_backend {
     backend base;
@@ -59,6 +63,7 @@ typedef struct vulkan_backend {
     vulkan_memory *memory;
     vulkan_weights *weights;
     vulkan_attention *attention;
+    vulkan_recurrent *recurrent; /* NULL: the model has no recurrent layers */
     /* of mixtures: [max_rows * n_used] rows; routing: scratch of route.comp; empty: the model has none */
     struct {
         backend_buffer *gathered, *gate, *up, *out, *experts, *weights, *values;
@@ -121,6 +126,9 @@ void vulkan_dispatch_beside(vulkan_backend *b, vulkan_shader shader, uint32_t va
 /* Records an operation on elements: rows x width. */
 void vulkan_element_op_record(vulkan_backend *b, uint32_t op, const vulkan_elements_args *a);
 
+/* Records norms of runs, as the arguments name them. */
+void vulkan_norm_record(vulkan_backend *b, vulkan_norm_kind kind, const vulkan_norm_args *a);
+
 /* ---- operations (backend.h) ---- */
 
 int vulkan_buffer_create(backend *self, int32_t rows, int32_t width, backend_buffer **out, rp_error *err);
@@ -144,15 +152,30 @@ void vulkan_embed(backend *self, const model_weight *table, backend_buffer *dst)
 void vulkan_embed_layers(backend *self, backend_buffer *dst);
 void vulkan_linear(backend *self, const backend_buffer *src, int32_t rows, int32_t n,
                    const model_weight *const *weights, const model_weight *const *biases, backend_buffer *const *dst);
+void vulkan_linear_runs(backend *self, const backend_buffer *src, backend_columns from, int32_t rows,
+                        const model_weight *weight, backend_buffer *dst, backend_columns to);
 int vulkan_experts_open(vulkan_backend *b, rp_error *err); /* RP_ERR_MEMORY, RP_ERR_BUDGET */
 void vulkan_experts_free(vulkan_backend *b);
 void vulkan_mix_experts(backend *self, int32_t layer, const backend_buffer *src, const backend_buffer *scores,
                         int32_t rows, backend_buffer *dst);
+void vulkan_mix(backend *self, backend_buffer *const *src, int32_t n, const backend_buffer *factors, int32_t rows,
+                backend_buffer *const *dst, int32_t n_dst);
+void vulkan_match(backend *self, backend_buffer *dst, const backend_buffer *like, int32_t rows);
+void vulkan_sparsify(backend *self, backend_buffer *x, float deviations, int32_t rows);
 int vulkan_attention_open(vulkan_backend *b, rp_error *err); /* RP_ERR_MEMORY */
 void vulkan_attention_free(vulkan_backend *b);
 int vulkan_attention_begin(vulkan_backend *b, rp_error *err); /* tables of the step. RP_ERR_MEMORY, RP_ERR_BUDGET */
 void vulkan_store(backend *self, int32_t layer, backend_buffer *keys, const backend_buffer *values);
 void vulkan_attend(backend *self, int32_t layer, const backend_buffer *queries, backend_buffer *dst);
+
+extern const backend_recurrence vulkan_recurrence;
+/* RP_ERR_MEMORY, RP_ERR_BUDGET */
+int vulkan_recurrence_open(vulkan_backend *b, int32_t max_tentative, rp_error *err);
+void vulkan_recurrence_free(vulkan_backend *b);
+int vulkan_recurrence_begin(vulkan_backend *b, rp_error *err); /* runs of the step. RP_ERR_MEMORY, RP_ERR_IO */
+
+void vulkan_index_store(backend *self, int32_t layer, backend_buffer *keys);
+void vulkan_index_choose(backend *self, int32_t layer, const backend_buffer *queries, const backend_buffer *weights);
 
 /* ---- networks ---- */
 

@@ -36,6 +36,11 @@ int vulkan_check(vulkan_device *d, VkResult result, const char *what, rp_error *
     }
 }
 
+void vulkan_device_give_up(vulkan_device *d, const char *what, const rp_error *err) {
+    if (!atomic_exchange(&d->is_lost, true))
+        base_log(BASE_LOG_ERROR, "vulkan: %s failed, the device is not used any more: %s", what, err->message);
+}
+
 /* ---- opening ---- */
 
 static bool has_flags(VkMemoryPropertyFlags all, VkMemoryPropertyFlags wanted) { return (all & wanted) == wanted; }

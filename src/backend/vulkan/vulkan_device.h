@@ -49,6 +49,9 @@ extern bool vulkan_is_unmapped;
 /* RP_OK, or what a result means: RP_ERR_MEMORY, RP_ERR_IO (device loss, which is_lost keeps). what: the operation. */
 int vulkan_check(vulkan_device *d, VkResult result, const char *what, rp_error *err);
 
+/* After a failure that leaves memory undefined: the device counts as lost, and its results are not used. */
+void vulkan_device_give_up(vulkan_device *d, const char *what, const rp_error *err);
+
 /* ---- memory ---- */
 
 typedef struct vulkan_buffer {

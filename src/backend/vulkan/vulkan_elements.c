@@ -216,6 +216,11 @@ void vulkan_buffer_write(backend *self, const float *src, int32_t rows, backend_
 
 #define NORM_GROUPS 32768u
 
+void vulkan_norm_record(vulkan_backend *b, vulkan_norm_kind kind, const vulkan_norm_args *a) {
+    vulkan_dispatch(b, VULKAN_NORM, kind, a, sizeof(*a),
+                    (uint32_t[]){BASE_MIN(a->n_runs, NORM_GROUPS), BASE_DIV_UP(a->n_runs, NORM_GROUPS), 1});
+}
+
 void vulkan_norm(backend *self, const backend_buffer *src, const model_norm *norm, int32_t rows, backend_buffer *dst) {
     vulkan_backend *b = vulkan(self);
     BASE_ASSERT(src->width == dst->width && src->width % norm->weight.n_in == 0);
@@ -229,7 +234,7 @@ void vulkan_norm(backend *self, const backend_buffer *src, const model_norm *nor
                                    .runs = runs,
                                    .weight_runs = (uint32_t)norm->weight.n_out,
                                    .n_runs = all,
-                                   .eps = b->net->hp.norm_eps};
-    vulkan_dispatch(b, VULKAN_NORM, b->net->hp.layer_norm, &args, sizeof(args),
-                    (uint32_t[]){BASE_MIN(all, NORM_GROUPS), BASE_DIV_UP(all, NORM_GROUPS), 1});
+                                   .eps = b->net->hp.norm_eps,
+                                   .stride = (uint32_t)src->width};
+    vulkan_norm_record(b, b->net->hp.layer_norm ? VULKAN_LAYER_NORM : VULKAN_RMS_NORM, &args);
 }

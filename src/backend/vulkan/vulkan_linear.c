@@ -13,20 +13,21 @@
 #define MANY_ROWS 32
 #define MANY_OUTPUTS 64
 
-static void record(vulkan_backend *b, const vulkan_linear_args *a, kernel_type type, bool first) {
+/* runs: slices of the weight, each with its columns (run_src, run_dst); 1: one for all rows, or one a row. */
+static void record(vulkan_backend *b, const vulkan_linear_args *a, kernel_type type, uint32_t runs, bool first) {
     const bool few = a->rows <= FEW_ROWS || a->slices;
     const vulkan_shader shader = a->slices ? VULKAN_LINEAR_ONE : few ? VULKAN_LINEAR_FEW
                                                                      : VULKAN_LINEAR_MANY;
     const uint32_t rows = a->slices ? 1 : few ? FEW_ROWS
                                               : MANY_ROWS,
                    outputs = few ? FEW_OUTPUTS : MANY_OUTPUTS;
-    const uint32_t groups[3] = {BASE_DIV_UP(a->n_out, outputs), BASE_DIV_UP(a->rows, rows), 1};
+    const uint32_t groups[3] = {BASE_DIV_UP(a->n_out, outputs), BASE_DIV_UP(a->rows, rows), runs};
     (first ? vulkan_dispatch : vulkan_dispatch_beside)(b, shader, type, a, sizeof(*a), groups);
 }
 
 static vulkan_linear_args args_of(vulkan_backend *b, const backend_buffer *src, int32_t rows, const model_weight *w,
                                   const model_weight *bias, const backend_buffer *dst) {
-    BASE_ASSERT(rows <= src->rows && rows <= dst->rows && w->n_in == src->width && w->n_out <= dst->width);
+    BASE_ASSERT(rows <= src->rows && rows <= dst->rows && w->n_in <= src->width && w->n_out <= dst->width);
     BASE_ASSERT(!bias || !bias->data || bias->type == KERNEL_F32);
     return (vulkan_linear_args){.src = src->memory.address,
                                 .dst = dst->memory.address,
@@ -44,9 +45,24 @@ void vulkan_linear(backend *self, const backend_buffer *src, int32_t rows, int32
                    const model_weight *const *weights, const model_weight *const *biases, backend_buffer *const *dst) {
     vulkan_backend *b = vulkan(self);
     for (int32_t i = 0; i < n; i++) {
+        BASE_ASSERT(weights[i]->n_in == src->width);
         const vulkan_linear_args a = args_of(b, src, rows, weights[i], biases ? biases[i] : NULL, dst[i]);
-        record(b, &a, weights[i]->type, i == 0);
+        record(b, &a, weights[i]->type, 1, i == 0);
     }
+}
+
+void vulkan_linear_runs(backend *self, const backend_buffer *src, backend_columns from, int32_t rows,
+                        const model_weight *weight, backend_buffer *dst, backend_columns to) {
+    const int64_t last = weight->n_slices - 1;
+    vulkan_linear_args a = args_of(vulkan(self), src, rows, weight, NULL, dst);
+    BASE_ASSERT(from.first + last * from.step + weight->n_in <= src->width);
+    BASE_ASSERT(to.first + last * to.step + weight->n_out <= dst->width);
+    a.slice_bytes = (uint64_t)a.row_bytes * a.n_out;
+    a.src_first = (uint32_t)from.first;
+    a.dst_first = (uint32_t)to.first;
+    a.run_src = (uint32_t)from.step;
+    a.run_dst = (uint32_t)to.step;
+    record(vulkan(self), &a, weight->type, (uint32_t)weight->n_slices, true);
 }
 
 /* ---- mixtures: each row and each of its experts is a row of products ---- */
@@ -56,7 +72,7 @@ static void linear_slices(vulkan_backend *b, const backend_buffer *src, int32_t 
     vulkan_linear_args a = args_of(b, src, rows, w, bias, dst);
     a.slices = b->mix.experts->memory.address;
     a.slice_bytes = (uint64_t)a.row_bytes * a.n_out;
-    record(b, &a, w->type, first);
+    record(b, &a, w->type, 1, first);
 }
 
 static void route(vulkan_backend *b, const model_layer *l, const backend_buffer *scores, int32_t rows) {

@@ -143,8 +143,7 @@ static int download(vulkan_memory *m, const vulkan_buffer *from, uint64_t at, ui
 
 /* A failed copy leaves KV undefined: the device counts as lost, and its results are not used. */
 static void note_failure(vulkan_memory *m, int rc, const rp_error *err) {
-    if (rc && !atomic_exchange(&m->backend->device->is_lost, true))
-        base_log(BASE_LOG_ERROR, "vulkan: a copy of KV failed, the device is not used any more: %s", err->message);
+    if (rc) vulkan_device_give_up(m->backend->device, "a copy of KV", err);
 }
 
 static void memory_read(kv_memory *self, kv_address from, size_t bytes, void *to) {

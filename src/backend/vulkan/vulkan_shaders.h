@@ -17,13 +17,20 @@
     X(LINEAR_ONE, "linear_few", 1, 1)   /* the same, a row a workgroup */ \
     X(LINEAR_MANY, "linear_many", 1, 0) /* variant: type */ \
     X(ELEMENTS, "elements", 0, 0)       /* variant: vulkan_element_op */ \
-    X(NORM, "norm", 0, 0)               /* variant: 1: LayerNorm */ \
+    X(NORM, "norm", 0, 0)               /* variant: vulkan_norm_kind */ \
     X(STORE, "store", 0, 0)             /* variant: 1: rotated pairs are halves */ \
     X(SCORES, "attend_scores", 0, 0)    /* variant: as of STORE */ \
     X(SOFTMAX, "attend_softmax", 0, 0) \
-    X(VALUES, "attend_values", 0, 0) \
+    X(VALUES, "attend_values", 0, 0) /* variant: 1: of latent layers */ \
     X(JOIN, "attend_join", 0, 0) \
-    X(ROUTE, "route", 0, 0)
+    X(ROUTE, "route", 0, 0) \
+    X(CONVOLVE, "recurrent_convolve", 0, 0) /* variant: vulkan_convolve_op */ \
+    X(RATES, "recurrent_rates", 0, 0)       /* variant: 1: sigmoids */ \
+    X(SCAN, "recurrent_scan", 0, 0)         /* variant: vulkan_scan_kind */ \
+    X(GATE, "recurrent_gate", 0, 0)         /* variant: 1: sigmoids */ \
+    X(STREAMS, "streams", 0, 0)             /* variant: vulkan_stream_op */ \
+    X(INDEX_SCORES, "index_scores", 0, 0)   /* variant: as of STORE */ \
+    X(INDEX_CHOOSE, "index_choose", 0, 0)
 
 typedef enum vulkan_shader {
 #define X(NAME, file, by_type, rows) VULKAN_##NAME,
@@ -51,6 +58,21 @@ typedef enum vulkan_element_op {
     VULKAN_ACT = 16, /* + kernel_act */
 } vulkan_element_op;
 
+typedef enum vulkan_norm_kind { VULKAN_RMS_NORM,
+                                VULKAN_LAYER_NORM,
+                                VULKAN_LENGTH } vulkan_norm_kind;
+
+typedef enum vulkan_convolve_op { VULKAN_CONVOLVE_SILU,
+                                  VULKAN_CONVOLVE_GATED, /* short convolutions */
+                                  VULKAN_MOVE_INPUTS,
+                                  VULKAN_MOVE_GATED } vulkan_convolve_op;
+
+typedef enum vulkan_scan_kind { VULKAN_SCAN_MAMBA2,
+                                VULKAN_SCAN_MAMBA1,
+                                VULKAN_SCAN_DELTA,
+                                VULKAN_SCAN_KIMI,
+                                VULKAN_SCAN_DECAYED_SUM } vulkan_scan_kind;
+
 typedef struct vulkan_elements_args {
     uint64_t dst, src, other;
     uint32_t rows, width;
@@ -68,7 +90,8 @@ typedef struct vulkan_linear_args {
 typedef struct vulkan_norm_args {
     uint64_t src, dst, weight, bias;
     uint32_t n, runs, weight_runs, n_runs;
-    float eps;
+    float eps, scale;
+    uint32_t stride;
 } vulkan_norm_args;
 
 typedef struct vulkan_store_args {
@@ -103,7 +126,48 @@ typedef struct vulkan_route_args {
     float factor;
 } vulkan_route_args;
 
-/* ---- tables that the host makes for each step (shaders/attention.glsl, store.comp) ---- */
+typedef struct vulkan_convolve_args {
+    uint64_t runs, src, dst, weights, bias, at;
+    uint32_t n, taps, channels, src_width, dst_width;
+} vulkan_convolve_args;
+
+typedef struct vulkan_rates_args {
+    uint64_t src, bias, factors, steps, decays;
+    uint32_t rows, n, src_width, per, run, step;
+} vulkan_rates_args;
+
+typedef struct vulkan_scan_args {
+    uint64_t runs, x, decays, rates, bc, dst, at, copy_at;
+    uint32_t n_heads, dim, n_state, n_groups, width, neighbours, has_products;
+} vulkan_scan_args;
+
+typedef struct vulkan_gate_args {
+    uint64_t y, x, z, d;
+    uint32_t rows, n, x_width, z_width, per;
+} vulkan_gate_args;
+
+typedef enum vulkan_stream_op { VULKAN_MIX,
+                                VULKAN_MATCH,
+                                VULKAN_SPARSIFY } vulkan_stream_op;
+
+typedef struct vulkan_streams_args {
+    uint64_t dst, factors, src[4];
+    uint32_t rows, width, n, factors_width;
+    float x;
+} vulkan_streams_args;
+
+typedef struct vulkan_index_scores_args {
+    uint64_t queries, weights, scores, rows, blocks, entries, keys, angles, shifts;
+    uint32_t n_heads, dim, rot_dim, stride, first_row, top_k;
+    float scale, weight_scale;
+} vulkan_index_scores_args;
+
+typedef struct vulkan_index_choose_args {
+    uint64_t scores, rows, blocks, chosen;
+    uint32_t stride, first_row, top_k;
+} vulkan_index_choose_args;
+
+/* ---- tables that the host makes for each step (shaders/attention.glsl, store.comp, recurrence.glsl) ---- */
 
 typedef struct vulkan_row {
     uint32_t first_block, n_blocks, n_slots;
@@ -126,13 +190,23 @@ typedef struct vulkan_head {
     uint32_t format, unused;
 } vulkan_head;
 
+typedef struct vulkan_index_keys {
+    uint64_t keys;
+    uint32_t is_f16, unused;
+} vulkan_index_keys;
+
 typedef struct vulkan_slot {
     uint64_t keys, values;
     uint32_t format, slot;
 } vulkan_slot;
 
+typedef struct vulkan_run {
+    uint64_t states, copy;
+    uint32_t first, end;
+} vulkan_run;
+
 #define VULKAN_SPLIT 512 /* slots whose values are added by one workgroup; a part of the arithmetic */
-#define VULKAN_BLOCKS 4  /* row blocks of a workgroup of attend_scores */
+#define VULKAN_BLOCKS 4  /* row blocks of a workgroup of attend_scores, index_scores */
 #define VULKAN_FORMAT_F32 0
 #define VULKAN_FORMAT_F16 1
 

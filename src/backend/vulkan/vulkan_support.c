@@ -10,17 +10,13 @@
 #define MAX_KEY_DIM 4096
 
 static const char *layer_unsupported(const model_layer *l) {
-    if (model_mixer_recurs(l->mixer)) return "Vulkan does not compute recurrent layers yet: use the CPU";
     if (l->key_dim > MAX_KEY_DIM) return "Vulkan computes heads of at most 4096 dimensions: use the CPU";
-    if (l->is_chosen || l->index_k.data) return "Vulkan does not compute indexers of attention yet: use the CPU";
-    if (l->ffn.is_sparse) return "Vulkan does not compute sparse activations yet: use the CPU";
     return NULL;
 }
 
 const char *vulkan_network_unsupported(const model_network *net) {
     if (net->is_mock) return "the model was opened with mock, and has no weights";
-    if (net->hp.plain_key_dim > 0) return "Vulkan does not compute latent attention (MLA) yet: use the CPU";
-    if (net->hp.n_streams > 0) return "Vulkan does not compute several streams (AltUp) yet: use the CPU";
+    if (net->hp.index_dim > MAX_KEY_DIM) return "Vulkan computes indexers of at most 4096 dimensions: use the CPU";
     const char *why = NULL;
     const int32_t n_layers = net->hp.n_layers + (net->draft_head.projection.data != NULL);
     for (int32_t i = 0; i < n_layers && !why; i++) why = layer_unsupported(&net->layers[i]);

@@ -1,12 +1,14 @@
 #version 460
 // SPDX-License-Identifier: Apache-2.0
 // attend_values.comp: sums of weighted values over SPLIT slots of a row, in the order of their numbers, an invocation a
-// dimension. Grid: splits, KV heads, rows of the tile.
+// dimension. Values of latent layers are parts of their keys, in the order of keys. Grid: splits, KV heads, rows of the
+// tile.
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #include "attention.glsl"
 
 layout(local_size_x = 64) in;
+layout(constant_id = 0) const uint LATENT = 0u; // values are [value_dim][64]; else [64][value_dim]
 #define SPLIT 512u // attend_join, vulkan_attention.c
 
 layout(push_constant, scalar) uniform Arguments {
@@ -21,7 +23,7 @@ void add_block(RowBlock b, Head h, uint64_t list, uint n, uint d, uint begin, ui
     for (uint slot = 0u; slot < 64u && number < end; slot++) {
         if (!is_set(b.visible, slot)) continue;
         if (number >= begin) {
-            const float v = element(h.values, h.format, slot * a.value_dim + d);
+            const float v = element(h.values, h.format, LATENT != 0u ? d * 64u + slot : slot * a.value_dim + d);
             for (uint q = 0u; q < QUERIES; q++) {
                 precise const float p = get(list, uint64_t(min(q, n - 1u)) * a.stride + number) * v;
                 precise const float s = acc[q] + p;

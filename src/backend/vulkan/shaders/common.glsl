@@ -116,3 +116,43 @@ float erfc_own(float x) {
     precise const float mirrored = 2.0 - y;
     return x >= 0.0 ? y : mirrored;
 }
+
+// ln x of a normal positive number, relative error below 2e-7 but near 1, where the absolute one is.
+float log_own(float x) {
+    const uint bits = floatBitsToUint(x);
+    int e = int(bits >> 23) - 126;
+    precise float m = uintBitsToFloat((bits & 0x7fffffu) | 0x3f000000u); // [0.5, 1)
+    if (m < 0.70710678) {
+        e -= 1;
+        m = m + m;
+    }
+    m = m - 1.0;
+    precise const float z = m * m;
+    precise float y = 7.0376836292e-2;
+    y = y * m - 1.1514610310e-1;
+    y = y * m + 1.1676998740e-1;
+    y = y * m - 1.2420140846e-1;
+    y = y * m + 1.4249322787e-1;
+    y = y * m - 1.6668057665e-1;
+    y = y * m + 2.0000714765e-1;
+    y = y * m - 2.4999993993e-1;
+    y = y * m + 3.3333331174e-1;
+    y = y * m * z;
+    precise const float n = float(e);
+    y = y - n * 2.12194440e-4;
+    y = y - 0.5 * z;
+    y = m + y;
+    y = y + n * 0.693359375;
+    return y;
+}
+
+// ln (1 + e^x). The logarithm of the rounded 1 + e^x is corrected by what the rounding lost.
+float softplus(float x) {
+    if (x > 20.0) return x;
+    const float e = exp_own(x);
+    precise const float u = 1.0 + e;
+    precise const float rounded = u - 1.0;
+    if (rounded == 0.0) return e;
+    precise const float y = log_own(u) * (e / rounded);
+    return y;
+}
