@@ -132,6 +132,7 @@ static void free_backend(backend *self) {
     vulkan_arena_free(b);
     vulkan_retired_free(b);
     if (b->device) vulkan_give(b, &b->readback);
+    if (b->device) vulkan_give(b, &b->kv_floats);
     BASE_ASSERT(atomic_load(&b->used_bytes) == 0); /* buffers of activations were freed before */
     vulkan_device_unref(b->device);
     base_free(b);
@@ -160,6 +161,7 @@ static const backend_ops ops = {
     .has_adapters = has_adapters,
     .copy_runs = vulkan_copy_runs,
     .store = vulkan_store,
+    .encode = vulkan_encode,
     .attend = vulkan_attend,
     .act = vulkan_act,
     .xielu = vulkan_xielu,

@@ -12,6 +12,7 @@
  *   vulkan_elements.c    buffers, norms, operations on elements
  *   vulkan_linear.c      linear layers, mixtures of experts
  *   vulkan_attention.c   storing KV, attention over views
+ *   vulkan_kv.c          elements of KV formats, encoding of spans
  *   shaders/             what the device computes
  *
  * Operations record commands; nothing is computed before `submit` (backend.h). A failure while recording is kept and
@@ -51,8 +52,9 @@ typedef struct vulkan_backend {
     kv_shape shape;
     int32_t n_ctx, max_rows;
     vulkan_device *device;
-    vulkan_stream stream;   /* of steps */
-    vulkan_buffer readback; /* what buffer_read gives; empty until the first */
+    vulkan_stream stream;    /* of steps */
+    vulkan_buffer kv_floats; /* scratch of vulkan_kv.c; empty until it is used */
+    vulkan_buffer readback;  /* what buffer_read gives; empty until the first */
     vulkan_arena arena;
     vulkan_buffer *retired; /* [n_retired] */
     size_t n_retired, cap_retired;
@@ -153,6 +155,12 @@ void vulkan_attention_free(vulkan_backend *b);
 int vulkan_attention_begin(vulkan_backend *b, rp_error *err); /* tables of the step. RP_ERR_MEMORY, RP_ERR_BUDGET */
 void vulkan_store(backend *self, int32_t layer, backend_buffer *keys, const backend_buffer *values);
 void vulkan_attend(backend *self, int32_t layer, const backend_buffer *queries, backend_buffer *dst);
+
+/* ---- KV formats ---- */
+
+/* A VULKAN_ELEMENT_* of shaders. */
+uint32_t vulkan_element_of(rp_kv_format format, bool is_key);
+int vulkan_encode(backend *self, const kv_span *from, kv_span *to, rp_error *err);
 
 /* ---- networks ---- */
 
