@@ -12,12 +12,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
+#include "reprise_adapter.h"
 #include "reprise_device.h"
 #include "reprise_pml.h"
 #include "reprise_store.h"
+#include "support/lora_file.h"
 #include "support/must.h"
 #include "support/oracle_run.h"
 
@@ -91,7 +94,8 @@ static void hits_give_the_bytes_of_misses(void **state) {
     }
 }
 
-/* Modules of an encoded format: encoded once, read from then on, by prompts in any order and chunk; and from the disk. */
+/* Modules of an encoded format: encoded once, read from then on by prompts in any order and chunk; and from the disk.
+ */
 static void encoded_modules_are_the_same_in_every_chunk(void **state) {
     static const rp_kv_format formats[] = {RP_KV_KIVI4, RP_KV_K4V2, RP_KV_KIVI2};
     char dir[] = "/tmp/reprise-vulkan-XXXXXX", command[64];
@@ -183,6 +187,62 @@ static void other_requests_change_nothing(void **state) {
     rp_engine_free(e);
 }
 
+/* Rows of two adapters and of none in one batch, of F32 and of F16, with a rank that is no multiple of anything. */
+static void adapters_change_their_own_rows(void **state) {
+    const lora_shape shapes[2] = {{.rank = 4, .alpha = 8, .type = KERNEL_F32, .seed = 1},
+                                  {.rank = 9, .alpha = 9, .type = KERNEL_F16, .seed = 2}};
+    rp_adapter *adapters[3] = {NULL};
+    rp_request requests[3];
+    oracle_run alone[3], together[3], other;
+    rp_job *jobs[3];
+    rp_engine *e = open_engine(64, RP_KV_F32, "vulkan", NULL), *c = open_engine(64, RP_KV_F32, "cpu", NULL);
+    char base[] = "/tmp/reprise-vulkan-XXXXXX";
+    rp_error err = {0};
+    const int fd = mkstemp(base);
+    (void)state;
+    assert_true(fd >= 0);
+    close(fd);
+    must(tiny_model_write(base, &model.shape, &err), &err); /* the model's own file is unlinked */
+    for (int i = 0; i < 3; i++) {
+        char file[64];
+        if (i < 2) lora_file_write(base, &shapes[i], file);
+        if (i < 2) must(rp_adapter_open(&adapters[i], model.model, file, &err), &err);
+        if (i < 2) unlink(file);
+        requests[i] = request(both, RP_REUSE_OFF);
+        requests[i].adapter = adapters[i];
+        oracle_run_make(&alone[i], e, &requests[i]);
+        oracle_run_make(&other, c, &requests[i]);
+        must(alone[i].rc, &alone[i].err);
+        must(other.rc, &other.err);
+        const double difference =
+            oracle_deviation(oracle_run_logits(&alone[i], 0), oracle_run_logits(&other, 0), other.n_vocab);
+        printf("adapter %d: %.2g from the processor\n", i, difference);
+        assert_true(difference < 1e-4);
+        if (i > 0) assert_false(oracle_run_same(&alone[i], &alone[0]));
+        oracle_run_free(&other);
+    }
+    for (int i = 0; i < 3; i++) must(oracle_run_submit(&together[i], e, &requests[i], &jobs[i]), &together[i].err);
+    for (int i = 0; i < 3; i++) oracle_run_finish(&together[i], jobs[i]);
+    for (int i = 0; i < 3; i++) {
+        must(together[i].rc, &together[i].err);
+        assert_true(oracle_run_same(&alone[i], &together[i]));
+        oracle_run_free(&together[i]);
+        requests[i].reuse = RP_REUSE_ON;
+        for (int k = 0; k < 2; k++) { /* prefills the modules, then hits */
+            oracle_run_make(&together[i], e, &requests[i]);
+            must(together[i].rc, &together[i].err);
+            assert_true(oracle_run_same(&alone[i], &together[i]));
+            if (k == 1) assert_true(together[i].result->cached_tokens > 0);
+            oracle_run_free(&together[i]);
+        }
+        oracle_run_free(&alone[i]);
+    }
+    rp_engine_free(e);
+    rp_engine_free(c);
+    for (int i = 0; i < 2; i++) rp_adapter_close(adapters[i]);
+    unlink(base);
+}
+
 static int32_t cached_tokens(const char *device, const char *dir, oracle_run *run) {
     rp_engine *e = open_engine(256, RP_KV_F16, device, dir);
     ask(run, e, both, RP_REUSE_ON);
@@ -248,6 +308,7 @@ int main(void) {
         cmocka_unit_test(formats_are_near_the_processors),
         cmocka_unit_test(linked_modules_give_the_same_bytes),
         cmocka_unit_test(other_requests_change_nothing),
+        cmocka_unit_test(adapters_change_their_own_rows),
         cmocka_unit_test(the_disk_keeps_devices_apart),
         cmocka_unit_test(what_is_missing_is_refused_by_name),
     };

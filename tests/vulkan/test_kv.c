@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_kv.c: KV formats on the device: rows are stored and spans encoded with the CPU's bytes, and attention reads every
- * format as the floats that the CPU decodes.
+/* test_kv.c: KV formats on the device: rows are stored and spans encoded with the CPU's bytes, and attention reads
+ * every format as the floats that the CPU decodes.
  *
  *   REPRISE_TEST_SEED=N  other numbers
  */
@@ -100,8 +100,9 @@ static void store(const kv_layer *l, bool is_key, const float *x, void *head, in
 static void make_numbers(float *x, int64_t dim, bool some_are_infinite) {
     const float size = ldexpf(1, (int)tiny_random_below(&numbers, 24) - 12);
     for (int64_t d = 0; d < dim; d++) x[d] = number() * size * (d % 17 == 3 ? 30.0f : 1.0f);
+    const float special[3] = {INFINITY, -INFINITY, NAN};
     if (some_are_infinite && tiny_random_below(&numbers, 40) == 0)
-        x[tiny_random_below(&numbers, (uint32_t)dim)] = (float[]){INFINITY, -INFINITY, NAN}[tiny_random_below(&numbers, 3)];
+        x[tiny_random_below(&numbers, (uint32_t)dim)] = special[tiny_random_below(&numbers, 3)];
     if (tiny_random_below(&numbers, 20) == 0) memset(x, 0, sizeof(*x) * (size_t)dim);
 }
 
@@ -125,7 +126,8 @@ static void fill_span(kv_span *s, bool some_are_infinite) {
 /* ---- encoding ---- */
 
 /* A cell of `from`, encoded by the CPU. */
-static void encode_cell(const kv_span *from, const kv_layer *to, int32_t layer, int32_t block, int32_t head, char *out) {
+static void encode_cell(const kv_span *from, const kv_layer *to, int32_t layer, int32_t block, int32_t head,
+                        char *out) {
     const kv_layer *l = kv_span_layer(from, layer);
     char *cell = malloc(l->cell_bytes);
     float *x = malloc(sizeof(float) * KV_BLOCK_SLOTS * KEY_DIM);

@@ -48,7 +48,8 @@ static int begin(backend *self, const model_step *step, rp_error *err) {
     b->needs_barrier = true; /* after what copied to the device */
     vulkan_arena_reset(b);
     vulkan_retired_free(b);
-    return vulkan_attention_begin(b, err);
+    rc = vulkan_adapters_begin(b, err);
+    return rc ? rc : vulkan_attention_begin(b, err);
 }
 
 /* Records the copy of a buffer for the host. */
@@ -113,11 +114,6 @@ static void buffer_read(backend *self, const backend_buffer *src, int32_t rows, 
     else memcpy(dst, b->readback.mapped, bytes);
 }
 
-static bool has_adapters(const backend *self) {
-    (void)self;
-    return false;
-}
-
 static const char *arithmetic(const backend *self) { return ((const vulkan_backend *)self)->arithmetic; }
 
 /* ---- opening ---- */
@@ -127,6 +123,7 @@ static void free_backend(backend *self) {
     vulkan_stream_free(&b->stream); /* waits */
     vulkan_experts_free(b);
     vulkan_attention_free(b);
+    vulkan_adapters_free(b);
     vulkan_weights_free(b);
     vulkan_memory_free(b->memory);
     vulkan_arena_free(b);
@@ -158,7 +155,8 @@ static const backend_ops ops = {
     .embed_layers = vulkan_embed_layers,
     .norm = vulkan_norm,
     .linear = vulkan_linear,
-    .has_adapters = has_adapters,
+    .adapt = vulkan_adapt,
+    .has_adapters = vulkan_adapters_are_on,
     .copy_runs = vulkan_copy_runs,
     .store = vulkan_store,
     .encode = vulkan_encode,

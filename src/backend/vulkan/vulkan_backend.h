@@ -12,6 +12,7 @@
  *   vulkan_elements.c    buffers, norms, operations on elements
  *   vulkan_linear.c      linear layers, mixtures of experts
  *   vulkan_attention.c   storing KV, attention over views
+ *   vulkan_adapters.c    LoRA adapters of rows
  *   vulkan_kv.c          elements of KV formats, encoding of spans
  *   shaders/             what the device computes
  *
@@ -45,6 +46,7 @@ typedef struct vulkan_part {
 typedef struct vulkan_memory vulkan_memory;       /* private to vulkan_memory.c */
 typedef struct vulkan_weights vulkan_weights;     /* private to vulkan_weights.c */
 typedef struct vulkan_attention vulkan_attention; /* private to vulkan_attention.c */
+typedef struct vulkan_adapters vulkan_adapters;   /* private to vulkan_adapters.c */
 
 typedef struct vulkan_backend {
     backend base;
@@ -61,6 +63,7 @@ typedef struct vulkan_backend {
     vulkan_memory *memory;
     vulkan_weights *weights;
     vulkan_attention *attention;
+    vulkan_adapters *adapters; /* NULL until a step has some */
     /* of mixtures: [max_rows * n_used] rows; routing: scratch of route.comp; empty: the model has none */
     struct {
         backend_buffer *gathered, *gate, *up, *out, *experts, *weights, *values;
@@ -146,6 +149,8 @@ void vulkan_embed(backend *self, const model_weight *table, backend_buffer *dst)
 void vulkan_embed_layers(backend *self, backend_buffer *dst);
 void vulkan_linear(backend *self, const backend_buffer *src, int32_t rows, int32_t n,
                    const model_weight *const *weights, const model_weight *const *biases, backend_buffer *const *dst);
+/* One product, after all commands before it. */
+void vulkan_product(vulkan_backend *b, const vulkan_linear_args *a, kernel_type type);
 int vulkan_experts_open(vulkan_backend *b, rp_error *err); /* RP_ERR_MEMORY, RP_ERR_BUDGET */
 void vulkan_experts_free(vulkan_backend *b);
 void vulkan_mix_experts(backend *self, int32_t layer, const backend_buffer *src, const backend_buffer *scores,
@@ -155,6 +160,15 @@ void vulkan_attention_free(vulkan_backend *b);
 int vulkan_attention_begin(vulkan_backend *b, rp_error *err); /* tables of the step. RP_ERR_MEMORY, RP_ERR_BUDGET */
 void vulkan_store(backend *self, int32_t layer, backend_buffer *keys, const backend_buffer *values);
 void vulkan_attend(backend *self, int32_t layer, const backend_buffer *queries, backend_buffer *dst);
+
+/* ---- adapters ---- */
+
+/* Uploads those of the step's rows. RP_ERR_MEMORY, RP_ERR_BUDGET, RP_ERR_IO, RP_ERR_LIMIT. */
+int vulkan_adapters_begin(vulkan_backend *b, rp_error *err);
+void vulkan_adapters_free(vulkan_backend *b);
+bool vulkan_adapters_are_on(const backend *self);
+void vulkan_adapt(backend *self, const backend_buffer *src, const int32_t *indices, int32_t rows, int32_t n,
+                  const model_weight *const *weights, backend_buffer *const *dst);
 
 /* ---- KV formats ---- */
 

@@ -39,7 +39,8 @@ void encode_keys(Task t) {
         U16(ranges).v[2u * i + 1u] = uint16_t(two.x);
         U16(ranges).v[t.dim + 2u * i] = uint16_t(one.y);
         U16(ranges).v[t.dim + 2u * i + 1u] = uint16_t(two.y);
-        const vec2 step = vec2(f16_to_f32(one.x), f16_to_f32(two.x)), least = vec2(f16_to_f32(one.y), f16_to_f32(two.y));
+        const vec2 step = vec2(f16_to_f32(one.x), f16_to_f32(two.x));
+        const vec2 least = vec2(f16_to_f32(one.y), f16_to_f32(two.y));
         for (uint k = 0u; k < per_row; k++) { // a byte
             uint codes = 0u;
             for (uint slot = k, shift = 0u; slot < SLOTS; slot += per_row, shift += 4u)
