@@ -6,13 +6,13 @@
 
 #include "base/compiler.h"
 
-/* Queries, keys and values of a head are in shared memory (QUERY_FLOATS of shaders/attention.glsl, MOST_DIMS). */
-#define MAX_HEAD_DIM 4096
+/* Queries, keys and values of a head are in shared memory (MOST_DIMS of shaders): every device has 16 KiB. */
+#define MAX_HEAD_DIM 2048
 
 static const char *layer_unsupported(const model_layer *l) {
     if (model_mixer_recurs(l->mixer)) return "Vulkan does not compute recurrent layers yet: use the CPU";
     if (l->key_dim > MAX_HEAD_DIM || l->value_dim > MAX_HEAD_DIM)
-        return "Vulkan computes heads of at most 4096 dimensions: use the CPU";
+        return "Vulkan computes heads of at most 2048 dimensions: use the CPU";
     if (l->is_chosen || l->index_k.data) return "Vulkan does not compute indexers of attention yet: use the CPU";
     if (l->ffn.is_sparse) return "Vulkan does not compute sparse activations yet: use the CPU";
     return NULL;

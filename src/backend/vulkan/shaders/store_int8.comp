@@ -8,7 +8,7 @@
 #include "kv_rounding.glsl"
 #include "store.glsl"
 
-#define MOST_DIMS 4096u // vulkan_support.c
+#define MOST_DIMS 2048u // vulkan_support.c
 
 shared float x[MOST_DIMS];
 shared uint largest[64];
