@@ -28,7 +28,7 @@ enum {
 
 /* X(name, capabilities), the preferred one first */
 #define BACKENDS(X) \
-    X(vulkan, 0) \
+    X(vulkan, BACKEND_ADAPTS | BACKEND_SMALL_KV) \
     X(cpu, BACKEND_STUDIES | BACKEND_ADAPTS | BACKEND_SMALL_KV | BACKEND_AUTO) \
     X(mock, BACKEND_SMALL_KV | BACKEND_AUTO)
 

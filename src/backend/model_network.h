@@ -342,6 +342,7 @@ typedef struct adapter_matrix {
 /* What a LoRA adapter adds to a network, row by row (model/adapter.h). */
 typedef struct adapter_weights {
     const model_network *net; /* borrowed */
+    uint64_t id;              /* of this adapter alone in this process; not 0 */
     adapter_matrix *matrices; /* [n_matrices of the network] */
     int side;                 /* of the packed rows: kernel_table.side */
     int32_t max_rank;

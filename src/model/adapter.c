@@ -260,6 +260,8 @@ static int open_parts(const opening *o) {
     return RP_OK;
 }
 
+static atomic_uint_least64_t n_opened; /* in this process */
+
 int adapter_open_gguf(rp_adapter **out, const rp_model *m, gguf_file *file, base_cpu_level level, rp_error *err) {
     kernel_table kernels;
     *out = NULL;
@@ -274,6 +276,7 @@ int adapter_open_gguf(rp_adapter **out, const rp_model *m, gguf_file *file, base
         a->model = m;
         a->weights.net = &m->net;
         a->weights.side = kernels.side;
+        a->weights.id = atomic_fetch_add(&n_opened, 1) + 1;
         atomic_init(&a->refs, 1);
         rc = open_parts(&(opening){a, file, err});
     }

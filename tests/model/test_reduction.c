@@ -24,6 +24,7 @@
 #include "base/compiler.h"
 #include "base/memory.h"
 #include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/cpu_kv_elements.h"
 #include "model/reduction.h"
 #include "support/eval_items.h"
 #include "support/forward_run.h"

@@ -24,6 +24,7 @@
 
 #include "base/memory.h"
 #include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/cpu_kv_elements.h"
 #include "model/forward.h"
 #include "support/golden.h"
 #include "support/must.h"

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/cpu_kv_elements.h"
 
 #define MOST_DIM 256
 

@@ -8,6 +8,7 @@
 
 #include "base/compiler.h"
 #include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/cpu_kv_elements.h"
 #include "support/reference_model.h"
 
 #define MOST_DIM 256

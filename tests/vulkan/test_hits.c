@@ -12,13 +12,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
+#include "reprise_adapter.h"
 #include "reprise_device.h"
 #include "reprise_pml.h"
 #include "reprise_store.h"
 #include "support/golden.h"
+#include "support/lora_file.h"
 #include "support/must.h"
 #include "support/oracle_run.h"
 
@@ -73,9 +76,9 @@ static void check(rp_engine *e, const char *prompt, rp_reuse reuse, const oracle
 
 static void hits_give_the_bytes_of_misses(void **state) {
     static const int32_t chunks[] = {256, 37};
-    static const rp_kv_format formats[] = {RP_KV_F16, RP_KV_F32};
+    static const rp_kv_format formats[] = {RP_KV_F16, RP_KV_F32, RP_KV_INT8};
     (void)state;
-    for (int f = 0; f < 2; f++) {
+    for (int f = 0; f < 3; f++) {
         oracle_run first = {0}, moved = {0};
         for (int c = 0; c < 2; c++) {
             rp_engine *e = open_engine(chunks[c], formats[f], "vulkan", NULL);
@@ -90,6 +93,62 @@ static void hits_give_the_bytes_of_misses(void **state) {
         oracle_run_free(&first);
         oracle_run_free(&moved);
     }
+}
+
+/* Modules of an encoded format: encoded once, read from then on by prompts in any order and chunk; and from the disk.
+ */
+static void encoded_modules_are_the_same_in_every_chunk(void **state) {
+    static const rp_kv_format formats[] = {RP_KV_KIVI4, RP_KV_K4V2, RP_KV_KIVI2};
+    char dir[] = "/tmp/reprise-vulkan-XXXXXX", command[64];
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    for (int f = 0; f < 3; f++) {
+        oracle_run first, moved;
+        for (int c = 0; c < 2; c++) {
+            rp_engine *e = open_engine(c ? 37 : 256, formats[f], "vulkan", c ? NULL : dir);
+            if (c == 0) ask(&first, e, both, RP_REUSE_ON); /* prefills and encodes the modules */
+            if (c == 0) ask(&moved, e, second, RP_REUSE_ON);
+            check(e, both, RP_REUSE_ON, &first);
+            check(e, second, RP_REUSE_ON, &moved);
+            rp_engine_free(e);
+        }
+        rp_engine *e = open_engine(64, formats[f], "vulkan", dir); /* hits of the disk */
+        oracle_run run;
+        ask(&run, e, both, RP_REUSE_ON);
+        assert_true(run.result->cached_tokens > 100);
+        assert_true(oracle_run_same(&run, &first));
+        oracle_run_free(&run);
+        rp_engine_free(e);
+        oracle_run_free(&first);
+        oracle_run_free(&moved);
+    }
+    snprintf(command, sizeof(command), "rm -rf %s", dir);
+    assert_int_equal(system(command), 0);
+}
+
+/* The processor computes integers with rounded queries and weights: its answers are near, and nearer than the format is
+ * to f32. */
+static void formats_are_near_the_processors(void **state) {
+    static const rp_kv_format formats[] = {RP_KV_F32, RP_KV_INT8, RP_KV_KIVI4, RP_KV_K4V2, RP_KV_KIVI2};
+    const float *exact = NULL;
+    oracle_run runs[5], other;
+    (void)state;
+    for (int f = 0; f < 5; f++) {
+        rp_engine *e = open_engine(256, formats[f], "vulkan", NULL), *c = open_engine(256, formats[f], "cpu", NULL);
+        ask(&runs[f], e, both, RP_REUSE_ON);
+        ask(&other, c, both, RP_REUSE_ON);
+        exact = oracle_run_logits(&runs[0], 0);
+        const int32_t n = runs[f].n_vocab;
+        const double difference = oracle_deviation(oracle_run_logits(&runs[f], 0), oracle_run_logits(&other, 0), n),
+                     rounding = oracle_deviation(oracle_run_logits(&runs[f], 0), exact, n);
+        printf("%s: %.2g from the processor, %.2g from f32\n", rp_kv_format_name(formats[f]), difference, rounding);
+        assert_true(difference < 1e-2);
+        assert_true(f == 0 ? rounding == 0 : difference < rounding);
+        oracle_run_free(&other);
+        rp_engine_free(e);
+        rp_engine_free(c);
+    }
+    for (int f = 0; f < 5; f++) oracle_run_free(&runs[f]);
 }
 
 /* The first tokens of each module are computed again in the prompt's context: of views with holes, and positions before
@@ -127,6 +186,62 @@ static void other_requests_change_nothing(void **state) {
         oracle_run_free(&together[i]);
     }
     rp_engine_free(e);
+}
+
+/* Rows of two adapters and of none in one batch, of F32 and of F16, with a rank that is no multiple of anything. */
+static void adapters_change_their_own_rows(void **state) {
+    const lora_shape shapes[2] = {{.rank = 4, .alpha = 8, .type = KERNEL_F32, .seed = 1},
+                                  {.rank = 9, .alpha = 9, .type = KERNEL_F16, .seed = 2}};
+    rp_adapter *adapters[3] = {NULL};
+    rp_request requests[3];
+    oracle_run alone[3], together[3], other;
+    rp_job *jobs[3];
+    rp_engine *e = open_engine(64, RP_KV_F32, "vulkan", NULL), *c = open_engine(64, RP_KV_F32, "cpu", NULL);
+    char base[] = "/tmp/reprise-vulkan-XXXXXX";
+    rp_error err = {0};
+    const int fd = mkstemp(base);
+    (void)state;
+    assert_true(fd >= 0);
+    close(fd);
+    must(tiny_model_write(base, &model.shape, &err), &err); /* the model's own file is unlinked */
+    for (int i = 0; i < 3; i++) {
+        char file[64];
+        if (i < 2) lora_file_write(base, &shapes[i], file);
+        if (i < 2) must(rp_adapter_open(&adapters[i], model.model, file, &err), &err);
+        if (i < 2) unlink(file);
+        requests[i] = request(both, RP_REUSE_OFF);
+        requests[i].adapter = adapters[i];
+        oracle_run_make(&alone[i], e, &requests[i]);
+        oracle_run_make(&other, c, &requests[i]);
+        must(alone[i].rc, &alone[i].err);
+        must(other.rc, &other.err);
+        const double difference =
+            oracle_deviation(oracle_run_logits(&alone[i], 0), oracle_run_logits(&other, 0), other.n_vocab);
+        printf("adapter %d: %.2g from the processor\n", i, difference);
+        assert_true(difference < 1e-4);
+        if (i > 0) assert_false(oracle_run_same(&alone[i], &alone[0]));
+        oracle_run_free(&other);
+    }
+    for (int i = 0; i < 3; i++) must(oracle_run_submit(&together[i], e, &requests[i], &jobs[i]), &together[i].err);
+    for (int i = 0; i < 3; i++) oracle_run_finish(&together[i], jobs[i]);
+    for (int i = 0; i < 3; i++) {
+        must(together[i].rc, &together[i].err);
+        assert_true(oracle_run_same(&alone[i], &together[i]));
+        oracle_run_free(&together[i]);
+        requests[i].reuse = RP_REUSE_ON;
+        for (int k = 0; k < 2; k++) { /* prefills the modules, then hits */
+            oracle_run_make(&together[i], e, &requests[i]);
+            must(together[i].rc, &together[i].err);
+            assert_true(oracle_run_same(&alone[i], &together[i]));
+            if (k == 1) assert_true(together[i].result->cached_tokens > 0);
+            oracle_run_free(&together[i]);
+        }
+        oracle_run_free(&alone[i]);
+    }
+    rp_engine_free(e);
+    rp_engine_free(c);
+    for (int i = 0; i < 2; i++) rp_adapter_close(adapters[i]);
+    unlink(base);
 }
 
 static int32_t cached_tokens(const char *device, const char *dir, oracle_run *run) {
@@ -214,13 +329,9 @@ static void expect_refusal(const rp_engine_options *o, int rc, const char *text)
 static void what_is_missing_is_refused_by_name(void **state) {
     rp_device_options device = {.struct_size = sizeof(device), .name = "vulkan"};
     rp_engine_options o = rp_engine_options_defaults();
-    rp_error err = {0};
     oracle_run run;
     (void)state;
     o.device = &device;
-    o.kv_format = RP_KV_INT8;
-    expect_refusal(&o, RP_ERR_UNSUPPORTED, "kv_format: the device 'vulkan' has no KV of fewer than 16 bits");
-    o.kv_format = RP_KV_F16;
     o.keep_share = "25%";
     expect_refusal(&o, RP_ERR_UNSUPPORTED, "cannot judge slots");
     o.keep_share = NULL;
@@ -232,8 +343,6 @@ static void what_is_missing_is_refused_by_name(void **state) {
     device.ram_bytes = (uint64_t)1 << 20;
     expect_refusal(&o, RP_ERR_BUDGET, "memory");
     rp_engine *e = open_engine(64, RP_KV_F16, "vulkan", NULL);
-    const char *bad = "<schema name=\"t\" kv=\"int8\"><module name=\"a\">One</module></schema>";
-    assert_int_equal(rp_schema_parse(e, bad, strlen(bad), "schema", NULL, NULL, NULL, &err), RP_ERR_UNSUPPORTED);
     rp_request req = request(both, RP_REUSE_ON);
     req.quality = (rp_quality){.mode = RP_QUALITY_FOCUS, .amount = 10};
     oracle_run_make(&run, e, &req);
@@ -246,8 +355,11 @@ static void what_is_missing_is_refused_by_name(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(hits_give_the_bytes_of_misses),
+        cmocka_unit_test(encoded_modules_are_the_same_in_every_chunk),
+        cmocka_unit_test(formats_are_near_the_processors),
         cmocka_unit_test(linked_modules_give_the_same_bytes),
         cmocka_unit_test(other_requests_change_nothing),
+        cmocka_unit_test(adapters_change_their_own_rows),
         cmocka_unit_test(the_disk_keeps_devices_apart),
         cmocka_unit_test(states_and_latent_vectors_come_from_the_disk),
         cmocka_unit_test(what_is_missing_is_refused_by_name),

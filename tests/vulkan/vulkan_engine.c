@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* vulkan_engine.c: linked with --wrap=rp_engine_new (cmake/Vulkan.cmake), it makes every engine of a program compute on
- * Vulkan's best device, an emulated one included: the exactness tests of the CPU become those of the device. KV formats
- * of fewer than 16 bits, which the device lacks, become f16.
+ * Vulkan's best device, an emulated one included: the exactness tests of the CPU become those of the device.
  *
  * The device stays open until the program ends, so that its pipelines are made once. Without a device the program ends
  * with status 77: skipped.
@@ -10,7 +9,6 @@
 #include <stdlib.h>
 
 #include "backend/vulkan/vulkan_device.h"
-#include "kv/kv_format.h"
 #include "reprise_device.h"
 #include "support/must.h"
 
@@ -24,10 +22,6 @@ int __wrap_rp_engine_new(rp_engine **out, rp_model *model, const rp_engine_optio
     const rp_device_options named = {.struct_size = sizeof(named), .name = "vulkan"};
     rp_engine_options o = options ? *options : rp_engine_options_defaults();
     o.device = &named;
-    if (kv_format_is_small(o.kv_format)) {
-        o.kv_format = RP_KV_F16;
-        o.kv_f16_layers = NULL;
-    }
     n_engines++;
     return __real_rp_engine_new(out, model, &o, err);
 }

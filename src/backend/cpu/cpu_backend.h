@@ -215,18 +215,9 @@ void cpu_choices_free(cpu_backend *b);
 int cpu_bound(backend *self, struct slot_bounds *bounds, const kv_context *context, rp_error *err);
 void cpu_store(backend *self, int32_t layer, backend_buffer *keys, const backend_buffer *values);
 int cpu_encode(backend *self, const kv_span *from, kv_span *to, rp_error *err);
-/* Element d of a slot in a head's keys or values of dim elements, as stored: keys of int8 are transformed
-   (kernel_hadamard). */
-float cpu_stored_element(kv_element e, const void *head, bool is_key, int64_t dim, int slot, int64_t d);
-/* out[dim]: a slot of a head's keys or values in the format of `shape`. */
-void cpu_elements(const kv_layer *l, const void *head, bool is_key, int slot, float *out);
 /* Slots [begin, end) of a run, as backend_ops.read_head: to + slot * dimension. Needs no backend. */
 void cpu_read_slots(const kv_span *const *run, int32_t layer, int32_t kv_head, bool is_key, int64_t begin, int64_t end,
                     float *to);
-/* Keys or values of one head, n slots of a block, in another format; x: scratch of [64][dimension]. Shapes: in the
-   formats of the layer. */
-void cpu_encode_head(const kernel_table *k, const kv_layer *from_layer, const void *from, bool is_key, int n, float *x,
-                     const kv_layer *to_layer, void *to);
 void cpu_read_head(backend *self, const kv_span *const *run, size_t n, int32_t layer, int32_t kv_head, bool is_key,
                    float *to);
 void cpu_deviate(backend *self, int32_t layer, backend_buffer *keys, const backend_buffer *values, float *deviations);

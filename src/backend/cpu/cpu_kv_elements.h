@@ -13,7 +13,7 @@
 #define BACKEND_CPU_KV_ELEMENTS_H
 
 #include "kernels/kernels.h"
-#include "kv/kv_format.h"
+#include "kv/kv_layer.h"
 
 /* Stores a slot of a head's keys or values. */
 typedef void (*cpu_store_fn)(const float *x, int64_t dim, void *head, int slot);
@@ -30,5 +30,15 @@ typedef struct cpu_element {
 KV_ELEMENTS(X)
 #undef X
 extern const cpu_element *const cpu_element_rows[]; /* by kv_element */
+
+/* Element d of a slot in a head's keys or values of dim elements, as stored: keys of int8 are transformed
+   (kernel_hadamard). */
+float cpu_stored_element(kv_element e, const void *head, bool is_key, int64_t dim, int slot, int64_t d);
+/* out[dim]: a slot of a head's keys or values in the format of `shape`. */
+void cpu_elements(const kv_layer *l, const void *head, bool is_key, int slot, float *out);
+/* Keys or values of one head, n slots of a block, in another format; x: scratch of [64][dimension]. Shapes: in the
+   formats of the layer. */
+void cpu_encode_head(const kernel_table *k, const kv_layer *from_layer, const void *from, bool is_key, int n, float *x,
+                     const kv_layer *to_layer, void *to);
 
 #endif

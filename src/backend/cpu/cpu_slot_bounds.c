@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/cpu_kv_elements.h"
 #include "backend/slot_bounds.h"
 
 /* ---- filling ---- */

@@ -180,11 +180,6 @@ const vulkan_sight *vulkan_sight_of(const vulkan_attention *a, const model_layer
 
 /* ---- storing ---- */
 
-static uint32_t format_of(rp_kv_format format) {
-    BASE_ASSERT(format == RP_KV_F32 || format == RP_KV_F16); /* vulkan_backend_takes */
-    return format == RP_KV_F32 ? VULKAN_FORMAT_F32 : VULKAN_FORMAT_F16;
-}
-
 void vulkan_store(backend *self, int32_t layer, backend_buffer *keys, const backend_buffer *values) {
     vulkan_backend *b = vulkan(self);
     const model_layer *l = &b->net->layers[layer];
@@ -194,14 +189,19 @@ void vulkan_store(backend *self, int32_t layer, backend_buffer *keys, const back
     BASE_ASSERT(values ? values->width == n_heads * l->value_dim : b->net->hp.plain_key_dim > 0);
     if (!part.host) return;
     vulkan_slot *slot = part.host;
+    bool is_int8 = false;
     for (int32_t r = 0; r < rows; r++) {
         const model_row *row = &b->step->rows[r];
         const int32_t block = row->slot / KV_BLOCK_SLOTS;
+        const rp_kv_format format = kv_span_layer_format(row->span, l->states);
+        const uint32_t element = vulkan_element_of(format, true);
         BASE_DCHECK(!kv_span_is_sealed(row->span)); /* invariant 2 of kv/ */
+        BASE_ASSERT(!kv_format_is_encoded(format) && element == vulkan_element_of(format, false));
+        is_int8 = is_int8 || element == VULKAN_ELEMENT_INT8;
         for (int32_t h = 0; h < n_heads; h++, slot++)
             *slot = (vulkan_slot){.keys = kv_span_keys(row->span, l->states, block, h).at,
                                   .values = kv_span_values(row->span, l->states, block, h).at,
-                                  .format = format_of(kv_span_layer_format(row->span, l->states)),
+                                  .element = element,
                                   .slot = (uint32_t)(row->slot % KV_BLOCK_SLOTS)};
     }
     const model_rope *rope = l->rope == MODEL_NO_ROPE ? NULL : b->attention->ropes[l->rope];
@@ -213,8 +213,9 @@ void vulkan_store(backend *self, int32_t layer, backend_buffer *keys, const back
                                  .key_dim = (uint32_t)l->key_dim,
                                  .value_dim = values ? (uint32_t)l->value_dim : 0, /* latent: parts of the keys */
                                  .rot_dim = rope ? (uint32_t)rope->rot_dim : 0};
-    vulkan_dispatch(b, VULKAN_STORE, b->net->hp.rope_halves, &a, sizeof(a),
-                    (uint32_t[]){(uint32_t)n_heads, (uint32_t)rows, 1});
+    const uint32_t groups[3] = {(uint32_t)n_heads, (uint32_t)rows, 1};
+    vulkan_dispatch(b, VULKAN_STORE, b->net->hp.rope_halves, &a, sizeof(a), groups);
+    if (is_int8) vulkan_dispatch_beside(b, VULKAN_STORE_INT8, b->net->hp.rope_halves, &a, sizeof(a), groups);
 }
 
 /* ---- attending ---- */
@@ -228,10 +229,11 @@ static uint64_t make_heads(vulkan_backend *b, const model_layer *l) {
     for (int32_t c = 0; c < b->step->n_contexts; c++)
         for (size_t i = 0; i < b->step->contexts[c]->n_views; i++) {
             const kv_view *v = &b->step->contexts[c]->views[i];
-            const uint32_t format = format_of(kv_span_layer_format(v->span, l->states));
+            const rp_kv_format format = kv_span_layer_format(v->span, l->states);
+            const uint32_t keys = vulkan_element_of(format, true), values = vulkan_element_of(format, false);
             for (int32_t block = 0; block < vulkan_view_blocks(v); block++)
                 for (int32_t h = 0; h < l->n_kv_heads; h++, out++) {
-                    *out = (vulkan_head){.format = format};
+                    *out = (vulkan_head){.key_element = keys, .value_element = values};
                     if (!kv_span_has(v->span, l->states, block)) continue; /* out of reach of the window */
                     out->keys = kv_span_keys(v->span, l->states, block, h).at;
                     out->values = kv_span_values(v->span, l->states, block, h).at;

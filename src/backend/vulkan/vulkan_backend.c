@@ -48,7 +48,8 @@ static int begin(backend *self, const model_step *step, rp_error *err) {
     b->needs_barrier = true; /* after what copied to the device */
     vulkan_arena_reset(b);
     vulkan_retired_free(b);
-    rc = vulkan_attention_begin(b, err);
+    rc = vulkan_adapters_begin(b, err);
+    if (!rc) rc = vulkan_attention_begin(b, err);
     return rc ? rc : vulkan_recurrence_begin(b, err);
 }
 
@@ -114,11 +115,6 @@ static void buffer_read(backend *self, const backend_buffer *src, int32_t rows, 
     else memcpy(dst, b->readback.mapped, bytes);
 }
 
-static bool has_adapters(const backend *self) {
-    (void)self;
-    return false;
-}
-
 static const char *arithmetic(const backend *self) { return ((const vulkan_backend *)self)->arithmetic; }
 
 /* ---- opening ---- */
@@ -129,11 +125,13 @@ static void free_backend(backend *self) {
     vulkan_experts_free(b);
     vulkan_attention_free(b);
     vulkan_recurrence_free(b);
+    vulkan_adapters_free(b);
     vulkan_weights_free(b);
     vulkan_memory_free(b->memory);
     vulkan_arena_free(b);
     vulkan_retired_free(b);
     if (b->device) vulkan_give(b, &b->readback);
+    if (b->device) vulkan_give(b, &b->kv_floats);
     BASE_ASSERT(atomic_load(&b->used_bytes) == 0); /* buffers of activations were freed before */
     vulkan_device_unref(b->device);
     base_free(b);
@@ -160,12 +158,14 @@ static const backend_ops ops = {
     .embed_layers = vulkan_embed_layers,
     .norm = vulkan_norm,
     .linear = vulkan_linear,
-    .has_adapters = has_adapters,
+    .adapt = vulkan_adapt,
+    .has_adapters = vulkan_adapters_are_on,
     .linear_runs = vulkan_linear_runs,
     .copy_runs = vulkan_copy_runs,
     .store = vulkan_store,
     .index_store = vulkan_index_store,
     .index_choose = vulkan_index_choose,
+    .encode = vulkan_encode,
     .attend = vulkan_attend,
     .act = vulkan_act,
     .xielu = vulkan_xielu,

@@ -15,6 +15,8 @@
  *   vulkan_indexer.c     indexers: keys, and the choice of what attention sees
  *   vulkan_streams.c     several streams of the residual (AltUp), sparse activations
  *   vulkan_recurrence.c  states of recurrent layers, their scans
+ *   vulkan_adapters.c    LoRA adapters of rows
+ *   vulkan_kv.c          elements of KV formats, encoding of spans
  *   shaders/             what the device computes
  *
  * Operations record commands; nothing is computed before `submit` (backend.h). A failure while recording is kept and
@@ -48,6 +50,7 @@ typedef struct vulkan_memory vulkan_memory;       /* private to vulkan_memory.c 
 typedef struct vulkan_weights vulkan_weights;     /* private to vulkan_weights.c */
 typedef struct vulkan_attention vulkan_attention; /* private to vulkan_attention.c */
 typedef struct vulkan_recurrent vulkan_recurrent; /* private to vulkan_recurrence.c */
+typedef struct vulkan_adapters vulkan_adapters;   /* private to vulkan_adapters.c */
 
 typedef struct vulkan_backend {
     backend base;
@@ -55,8 +58,9 @@ typedef struct vulkan_backend {
     kv_shape shape;
     int32_t n_ctx, max_rows;
     vulkan_device *device;
-    vulkan_stream stream;   /* of steps */
-    vulkan_buffer readback; /* what buffer_read gives; empty until the first */
+    vulkan_stream stream;    /* of steps */
+    vulkan_buffer kv_floats; /* scratch of vulkan_kv.c; empty until it is used */
+    vulkan_buffer readback;  /* what buffer_read gives; empty until the first */
     vulkan_arena arena;
     vulkan_buffer *retired; /* [n_retired] */
     size_t n_retired, cap_retired;
@@ -64,6 +68,7 @@ typedef struct vulkan_backend {
     vulkan_weights *weights;
     vulkan_attention *attention;
     vulkan_recurrent *recurrent; /* NULL: the model has no recurrent layers */
+    vulkan_adapters *adapters; /* NULL until a step has some */
     /* of mixtures: [max_rows * n_used] rows; routing: scratch of route.comp; empty: the model has none */
     struct {
         backend_buffer *gathered, *gate, *up, *out, *experts, *weights, *values;
@@ -154,6 +159,8 @@ void vulkan_linear(backend *self, const backend_buffer *src, int32_t rows, int32
                    const model_weight *const *weights, const model_weight *const *biases, backend_buffer *const *dst);
 void vulkan_linear_runs(backend *self, const backend_buffer *src, backend_columns from, int32_t rows,
                         const model_weight *weight, backend_buffer *dst, backend_columns to);
+/* One product, after all commands before it. */
+void vulkan_product(vulkan_backend *b, const vulkan_linear_args *a, kernel_type type);
 int vulkan_experts_open(vulkan_backend *b, rp_error *err); /* RP_ERR_MEMORY, RP_ERR_BUDGET */
 void vulkan_experts_free(vulkan_backend *b);
 void vulkan_mix_experts(backend *self, int32_t layer, const backend_buffer *src, const backend_buffer *scores,
@@ -176,6 +183,20 @@ int vulkan_recurrence_begin(vulkan_backend *b, rp_error *err); /* runs of the st
 
 void vulkan_index_store(backend *self, int32_t layer, backend_buffer *keys);
 void vulkan_index_choose(backend *self, int32_t layer, const backend_buffer *queries, const backend_buffer *weights);
+/* ---- adapters ---- */
+
+/* Uploads those of the step's rows. RP_ERR_MEMORY, RP_ERR_BUDGET, RP_ERR_IO, RP_ERR_LIMIT. */
+int vulkan_adapters_begin(vulkan_backend *b, rp_error *err);
+void vulkan_adapters_free(vulkan_backend *b);
+bool vulkan_adapters_are_on(const backend *self);
+void vulkan_adapt(backend *self, const backend_buffer *src, const int32_t *indices, int32_t rows, int32_t n,
+                  const model_weight *const *weights, backend_buffer *const *dst);
+
+/* ---- KV formats ---- */
+
+/* A VULKAN_ELEMENT_* of shaders. */
+uint32_t vulkan_element_of(rp_kv_format format, bool is_key);
+int vulkan_encode(backend *self, const kv_span *from, kv_span *to, rp_error *err);
 
 /* ---- networks ---- */
 

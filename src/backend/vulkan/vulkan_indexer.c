@@ -46,7 +46,7 @@ void vulkan_index_store(backend *self, int32_t layer, backend_buffer *keys) {
         BASE_DCHECK(!kv_span_is_sealed(row->span)); /* invariant 2 of kv/ */
         ((vulkan_slot *)part.host)[r] =
             (vulkan_slot){.keys = kv_span_keys(row->span, l->index, row->slot / KV_BLOCK_SLOTS, 0).at,
-                          .format = is_f16(row->span, l->index) ? VULKAN_FORMAT_F16 : VULKAN_FORMAT_F32,
+                          .element = is_f16(row->span, l->index) ? VULKAN_ELEMENT_F16 : VULKAN_ELEMENT_F32,
                           .slot = (uint32_t)(row->slot % KV_BLOCK_SLOTS)};
     }
     const vulkan_store_args a = {.keys = keys->memory.address,

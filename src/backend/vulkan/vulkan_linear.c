@@ -25,6 +25,8 @@ static void record(vulkan_backend *b, const vulkan_linear_args *a, kernel_type t
     (first ? vulkan_dispatch : vulkan_dispatch_beside)(b, shader, type, a, sizeof(*a), groups);
 }
 
+void vulkan_product(vulkan_backend *b, const vulkan_linear_args *a, kernel_type type) { record(b, a, type, 1, true); }
+
 static vulkan_linear_args args_of(vulkan_backend *b, const backend_buffer *src, int32_t rows, const model_weight *w,
                                   const model_weight *bias, const backend_buffer *dst) {
     BASE_ASSERT(rows <= src->rows && rows <= dst->rows && w->n_in <= src->width && w->n_out <= dst->width);

@@ -19,7 +19,10 @@
     X(ELEMENTS, "elements", 0, 0)       /* variant: vulkan_element_op */ \
     X(NORM, "norm", 0, 0)               /* variant: vulkan_norm_kind */ \
     X(STORE, "store", 0, 0)             /* variant: 1: rotated pairs are halves */ \
-    X(SCORES, "attend_scores", 0, 0)    /* variant: as of STORE */ \
+    X(STORE_INT8, "store_int8", 0, 0)   /* variant: as of STORE */ \
+    X(KV_READ, "kv_read", 0, 0) \
+    X(KV_ENCODE, "kv_encode", 0, 0) \
+    X(SCORES, "attend_scores", 0, 0) /* variant: as of STORE */ \
     X(SOFTMAX, "attend_softmax", 0, 0) \
     X(VALUES, "attend_values", 0, 0) /* variant: 1: of latent layers */ \
     X(JOIN, "attend_join", 0, 0) \
@@ -167,7 +170,7 @@ typedef struct vulkan_index_choose_args {
     uint32_t stride, first_row, top_k;
 } vulkan_index_choose_args;
 
-/* ---- tables that the host makes for each step (shaders/attention.glsl, store.comp, recurrence.glsl) ---- */
+/* ---- tables that the host makes for each step (shaders/attention.glsl, store.glsl, recurrence.glsl) ---- */
 
 typedef struct vulkan_row {
     uint32_t first_block, n_blocks, n_slots;
@@ -187,7 +190,7 @@ typedef struct vulkan_entry {
 
 typedef struct vulkan_head {
     uint64_t keys, values;
-    uint32_t format, unused;
+    uint32_t key_element, value_element; /* vulkan_element_of */
 } vulkan_head;
 
 typedef struct vulkan_index_keys {
@@ -197,7 +200,7 @@ typedef struct vulkan_index_keys {
 
 typedef struct vulkan_slot {
     uint64_t keys, values;
-    uint32_t format, slot;
+    uint32_t element, slot;
 } vulkan_slot;
 
 typedef struct vulkan_run {
@@ -205,10 +208,27 @@ typedef struct vulkan_run {
     uint32_t first, end;
 } vulkan_run;
 
+/* ---- KV as floats (shaders/kv_tasks.glsl) ---- */
+
+typedef struct vulkan_kv_task {
+    uint64_t head, floats;
+    uint32_t element, dim, n, is_key;
+} vulkan_kv_task;
+
+typedef struct vulkan_kv_args {
+    uint64_t tasks;
+} vulkan_kv_args;
+
+/* Elements of KV (shaders/kv_elements.glsl). */
+enum { VULKAN_ELEMENT_F32,
+       VULKAN_ELEMENT_F16,
+       VULKAN_ELEMENT_INT8,
+       VULKAN_ELEMENT_4BIT,
+       VULKAN_ELEMENT_2BIT,
+       VULKAN_ELEMENT_NONE = 255 };
+
 #define VULKAN_SPLIT 512 /* slots whose values are added by one workgroup; a part of the arithmetic */
 #define VULKAN_BLOCKS 4  /* row blocks of a workgroup of attend_scores, index_scores */
-#define VULKAN_FORMAT_F32 0
-#define VULKAN_FORMAT_F16 1
 
 /* Changes with the results of the shaders: a part of the arithmetic level. */
 #define VULKAN_ARITHMETIC 1

@@ -6,17 +6,18 @@
 
 #include "base/compiler.h"
 
-/* attend_scores keeps a query in shared memory (QUERY_FLOATS of shaders/attention.glsl). */
-#define MAX_KEY_DIM 4096
+/* Queries, keys and values of a head are in shared memory (MOST_DIMS of shaders): every device has 16 KiB. */
+#define MAX_HEAD_DIM 2048
 
 static const char *layer_unsupported(const model_layer *l) {
-    if (l->key_dim > MAX_KEY_DIM) return "Vulkan computes heads of at most 4096 dimensions: use the CPU";
+    if (l->key_dim > MAX_HEAD_DIM || l->value_dim > MAX_HEAD_DIM)
+        return "Vulkan computes heads of at most 2048 dimensions: use the CPU";
     return NULL;
 }
 
 const char *vulkan_network_unsupported(const model_network *net) {
     if (net->is_mock) return "the model was opened with mock, and has no weights";
-    if (net->hp.index_dim > MAX_KEY_DIM) return "Vulkan computes indexers of at most 4096 dimensions: use the CPU";
+    if (net->hp.index_dim > MAX_HEAD_DIM) return "Vulkan computes indexers of at most 2048 dimensions: use the CPU";
     const char *why = NULL;
     const int32_t n_layers = net->hp.n_layers + (net->draft_head.projection.data != NULL);
     for (int32_t i = 0; i < n_layers && !why; i++) why = layer_unsupported(&net->layers[i]);

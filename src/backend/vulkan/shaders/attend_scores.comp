@@ -5,6 +5,8 @@
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #include "attention.glsl"
+#include "kv_elements.glsl"
+#include "kv_rounding.glsl"
 
 layout(local_size_x = 64) in;
 layout(constant_id = 0) const uint HALVES = 0u;
@@ -48,8 +50,8 @@ vec2 rotated_pair(uint row, uint i, uint at, uint second, uint shift, vec2 x) {
     return rotated(x, c_both, s_both);
 }
 
-// query = the queries of heads [first, first + n), rotated for a shift.
-void load_queries(uint row, uint first, uint n, uint shift) {
+// query = the queries of heads [first, first + n), rotated for a shift; for keys of int8 transformed as these are.
+void load_queries(uint row, uint first, uint n, uint shift, bool transformed) {
     const uint rot = a.angles == 0ul ? 0u : a.rot_dim, pairs = rot / 2u;
     const uint64_t x = a.queries + 4ul * a.key_dim * (uint64_t(row) * a.n_heads + first);
     barrier();
@@ -66,7 +68,8 @@ void load_queries(uint row, uint first, uint n, uint shift) {
         if (a.weights != 0ul) y = y * get(a.weights, d);
         query[h * a.key_dim + d] = y;
     }
-    barrier();
+    const uint size = transformed ? hadamard_size(a.key_dim) : 1u;
+    HADAMARD(query, n * a.key_dim, size)
 }
 
 float finished(float sum, uint head, int distance) {
@@ -79,19 +82,46 @@ float finished(float sum, uint head, int distance) {
     return s;
 }
 
-void score_block(uint row, int pos, RowBlock b, uint kv_head, uint first, uint n) {
-    const uint slot = gl_LocalInvocationID.x;
-    if (!is_set(b.visible, slot)) return;
-    const Head h = Heads(a.heads).v[b.entry * a.n_kv_heads + kv_head];
-    precise float acc[QUERIES];
-    for (uint q = 0u; q < QUERIES; q++) acc[q] = 0.0;
+// acc = the products of n queries with a key of floats.
+void multiply_floats(Head h, uint slot, uint n, inout float acc[QUERIES]) {
     for (uint d = 0u; d < a.key_dim; d++) {
-        const float k = element(h.keys, h.format, d * 64u + slot);
+        const float k = float_element(h.keys, h.key_element, d * SLOTS + slot);
         for (uint q = 0u; q < QUERIES; q++) {
             precise const float p = query[min(q, n - 1u) * a.key_dim + d] * k;
-            acc[q] = acc[q] + p;
+            precise const float s = acc[q] + p;
+            acc[q] = s;
         }
     }
+}
+
+// The same of a key of integers, a pair of dimensions at once.
+void multiply_small(Head h, uint slot, uint n, inout float acc[QUERIES]) {
+    for (uint i = 0u; i < a.key_dim / 2u; i++) {
+        const vec2 k = small_key(h.keys, h.key_element, a.key_dim, slot, i);
+        for (uint q = 0u; q < QUERIES; q++) {
+            const uint at = min(q, n - 1u) * a.key_dim + 2u * i;
+            precise const float p = query[at] * k.x;
+            precise float s = acc[q] + p;
+            precise const float r = query[at + 1u] * k.y;
+            s = s + r;
+            acc[q] = s;
+        }
+    }
+    // a transform of both factors multiplies their products by its size, a power of two
+    const uint size = h.key_element == ELEMENT_INT8 ? hadamard_size(a.key_dim) : 1u;
+    for (uint q = 0u; q < QUERIES; q++) {
+        precise const float s = acc[q] * inverse_of_power(size);
+        acc[q] = s;
+    }
+}
+
+void score_block(uint row, int pos, RowBlock b, Head h, uint first, uint n) {
+    const uint slot = gl_LocalInvocationID.x;
+    if (!is_set(b.visible, slot)) return;
+    float acc[QUERIES];
+    for (uint q = 0u; q < QUERIES; q++) acc[q] = 0.0;
+    if (h.key_element <= ELEMENT_F16) multiply_floats(h, slot, n, acc);
+    else multiply_small(h, slot, n, acc);
     const Entry e = Entries(a.entries).v[b.entry];
     const int at = e.positions == 0ul ? e.first + int(slot) : e.first + int(U32(e.positions).v[slot]);
     const uint64_t i = b.before + bits_below(b.visible, slot);
@@ -110,10 +140,13 @@ void main() {
         uint loaded = 0xffffffffu;
         for (uint i = begin; i < end; i++) {
             const RowBlock b = RowBlocks(a.blocks).v[r.first_block + i];
+            const Head h = Heads(a.heads).v[b.entry * a.n_kv_heads + kv_head];
             const uint shift = Entries(a.entries).v[b.entry].shift;
-            if (shift != loaded) load_queries(row, head, n, shift);
-            loaded = shift;
-            score_block(row, r.pos, b, kv_head, head, n);
+            const bool transformed = h.key_element == ELEMENT_INT8;
+            const uint wanted = 2u * shift + uint(transformed); // uniform in the workgroup
+            if (wanted != loaded) load_queries(row, head, n, shift, transformed);
+            loaded = wanted;
+            score_block(row, r.pos, b, h, head, n);
         }
     }
 }

@@ -6,6 +6,7 @@
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #include "attention.glsl"
+#include "kv_elements.glsl"
 
 layout(local_size_x = 64) in;
 layout(constant_id = 0) const uint LATENT = 0u; // values are [value_dim][64]; else [64][value_dim]
@@ -17,13 +18,18 @@ layout(push_constant, scalar) uniform Arguments {
     uint n_heads, n_kv_heads, value_dim, stride, first_row, splits;
 } a;
 
+float value(Head h, uint slot, uint d) {
+    if (h.value_element <= ELEMENT_F16) return float_element(h.values, h.value_element, slot * a.value_dim + d);
+    return small_value(h.values, h.value_element, a.value_dim, slot, d);
+}
+
 // Adds the slots of a block with numbers in [begin, end) to the sums of n heads.
 void add_block(RowBlock b, Head h, uint64_t list, uint n, uint d, uint begin, uint end, inout float acc[QUERIES]) {
     uint number = b.before;
     for (uint slot = 0u; slot < 64u && number < end; slot++) {
         if (!is_set(b.visible, slot)) continue;
         if (number >= begin) {
-            const float v = element(h.values, h.format, LATENT != 0u ? d * 64u + slot : slot * a.value_dim + d);
+            const float v = LATENT != 0u ? float_element(h.values, h.value_element, d * 64u + slot) : value(h, slot, d);
             for (uint q = 0u; q < QUERIES; q++) {
                 precise const float p = get(list, uint64_t(min(q, n - 1u)) * a.stride + number) * v;
                 precise const float s = acc[q] + p;

@@ -20,7 +20,7 @@ struct Entry { // one block of a view of a context
 };
 struct Head { // one KV head of an entry
     uint64_t keys, values;
-    uint format, unused; // 0: f32, 1: f16
+    uint key_element, value_element; // kv_elements.glsl
 };
 layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Rows { Row v[]; };
 layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer RowBlocks { RowBlock v[]; };
@@ -36,7 +36,3 @@ uint bits_below(uint64_t mask, uint bit) {
     return uint(bitCount(uint(m)) + bitCount(uint(m >> 32)));
 }
 uint bits_of(uint64_t mask) { return uint(bitCount(uint(mask)) + bitCount(uint(mask >> 32))); }
-
-float element(uint64_t array, uint format, uint i) {
-    return format == 0u ? F32(array).v[i] : f16_to_f32(uint(U16(array).v[i]));
-}
