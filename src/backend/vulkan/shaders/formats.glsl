@@ -50,7 +50,8 @@ void unpack(PLACE row, uint i, uint n, out float w[16]) {
     int q[16];
     const uint piece = i >> 1, half_of_piece = i & 1u;
 #if TYPE == 0
-    for (uint k = 0u; k < 16u; k++) w[k] = 16u * i + k < n ? uintBitsToFloat(weight_u32(row + 4u * (16u * i + k))) : 0.0;
+    for (uint k = 0u; k < 16u; k++)
+        w[k] = 16u * i + k < n ? uintBitsToFloat(weight_u32(row + 4u * (16u * i + k))) : 0.0;
 #elif TYPE == 1
     for (uint k = 0u; k < 16u; k++) w[k] = 16u * i + k < n ? f16_to_f32(weight_u16(row + 2u * (16u * i + k))) : 0.0;
 #elif TYPE == 30
@@ -110,7 +111,8 @@ void unpack(PLACE row, uint i, uint n, out float w[16]) {
 #elif TYPE == 14 // Q6_K
     const PLACE at = row + 210u * block;
     const uint part = j >> 2, g = j & 3u, l = 16u * half_of_piece;
-    precise const float d = f16_to_f32(weight_u16(at + 208u)) * float(i8_of(weight_u8(at + 192u + 2u * j + half_of_piece)));
+    const int scale = i8_of(weight_u8(at + 192u + 2u * j + half_of_piece));
+    precise const float d = f16_to_f32(weight_u16(at + 208u)) * float(scale);
     FIELDS(at + 64u * part + 32u * (g & 1u) + l, 4u * (g >> 1), 4)
     FIELDS_ABOVE(at + 128u + 32u * part + l, 2u * g, 2, 4)
     LESS(32)

@@ -1,6 +1,6 @@
 #version 460
 // SPDX-License-Identifier: Apache-2.0
-// linear_few.comp: dst = weights * src + bias for up to 8 rows a workgroup: of weights, each byte is read once for them.
+// linear_few.comp: dst = weights * src + bias for up to 8 rows a workgroup: each byte of weights is read once for them.
 //
 // Workgroup: 8 outputs of 16 lanes. A chunk of 16 pieces of each output is read into shared memory in words of 32 bits,
 // neighbours by neighbouring lanes, whatever the type; each lane decodes its piece from there. The next chunk is on its
