@@ -17,10 +17,9 @@
 
 #include "base/compiler.h"
 #include "base/embedded.h"
-#include "backend/vulkan/vulkan_backend.h"
-#include "support/must.h"
 #include "support/seed.h"
 #include "support/tiny_random.h"
+#include "vulkan_world.h"
 
 #define N_IN 768 /* three blocks of 256 */
 #define N_OUT 70
@@ -35,51 +34,16 @@ static void fill(float *x, size_t n) {
     for (size_t i = 0; i < n; i++) x[i] = number();
 }
 
-/* A backend without a model: no layer, no matrix. */
-typedef struct world {
-    model_network net;
-    backend *b;
-    model_step step;
-} world;
-
-static void open_world(world *w) {
-    rp_error err = {0};
-    *w = (world){.net = {.hp = {.n_embd = N_IN, .norm_eps = 1e-5f}}};
-    const backend_options o = {.n_ctx = 64, .n_threads = 1, .max_rows = ROWS};
-    must(backend_open(&w->b, "vulkan", &w->net, &o, &err), &err);
-}
-
-static backend_buffer *buffer_of(world *w, int32_t rows, int32_t width, const float *x) {
-    rp_error err = {0};
-    backend_buffer *b;
-    must(w->b->ops->buffer_new(w->b, rows, width, &b, &err), &err);
-    must(vulkan_memory_upload(vulkan(w->b)->memory, x, sizeof(*x) * (size_t)rows * (size_t)width, &b->memory, 0, &err),
-         &err);
-    return b;
-}
-
-static void read_buffer(world *w, backend_buffer *from, int32_t rows, float *out) {
-    rp_error err = {0};
-    w->b->ops->submit(w->b, from, rows);
-    must(w->b->ops->finish(w->b, &err), &err);
-    w->b->ops->buffer_read(w->b, from, rows, out);
-}
-
-static void begin(world *w) {
-    rp_error err = {0};
-    must(w->b->ops->begin(w->b, &w->step, &err), &err);
-}
-
 /* ---- products ---- */
 
 /* out[rows][N_OUT] = products of the first `rows` rows of x, beginning at row `first`. */
 static void multiply(world *w, const model_weight *weight, const model_weight *bias, const float *x, int32_t rows,
                      float *out) {
-    backend_buffer *src = buffer_of(w, rows, (int32_t)weight->n_in, x), *dst = buffer_of(w, rows, N_OUT, out);
-    begin(w);
+    backend_buffer *src = world_buffer(w, rows, (int32_t)weight->n_in, x), *dst = world_buffer(w, rows, N_OUT, out);
+    world_begin(w);
     w->b->ops->linear(w->b, src, rows, 1, (const model_weight *const[]){weight}, (const model_weight *const[]){bias},
                       (backend_buffer *const[]){dst});
-    read_buffer(w, dst, rows, out);
+    world_read(w, dst, rows, out);
     w->b->ops->buffer_free(w->b, src);
     w->b->ops->buffer_free(w->b, dst);
 }
@@ -109,7 +73,7 @@ static void check_type(kernel_type type) {
     float *all = calloc(ROWS * N_OUT, sizeof(float)), *some = calloc(ROWS * N_OUT, sizeof(float));
     char *rows = calloc(N_OUT, row_bytes);
     world v;
-    open_world(&v); /* one for each type: weights are known by their address */
+    world_open(&v, N_IN, ROWS); /* one for each type: weights are known by their address */
     fill(w, N_OUT * N_IN);
     fill(x, ROWS * N_IN);
     fill(bias, N_OUT);
@@ -147,7 +111,7 @@ static void short_rows_end_where_they_end(void **state) {
     float w[N_OUT * N], x[ROWS * N], out[ROWS * N_OUT], zero[N_OUT] = {0};
     world v;
     (void)state;
-    open_world(&v);
+    world_open(&v, N_IN, ROWS);
     fill(w, N_OUT * N);
     fill(x, ROWS * N);
     const model_weight weight = {.data = w, .type = KERNEL_F32, .n_in = N, .n_out = N_OUT, .n_slices = 1};
@@ -170,15 +134,15 @@ static void activations_are_those_of_the_cpu(void **state) {
     kernel_table k;
     world v;
     (void)state;
-    open_world(&v);
+    world_open(&v, N_IN, ROWS);
     kernel_table_init(&k, BASE_CPU_GENERIC);
     for (int i = 0; i < N; i++) a[i] = (float)(i - N / 2) / 16.0f; /* -16 to 16 */
     fill(up, N);
     for (int act = 0; act < KERNEL_ACT_COUNT; act++) {
-        backend_buffer *x = buffer_of(&v, 1, N, a), *y = buffer_of(&v, 1, N, up);
-        begin(&v);
+        backend_buffer *x = world_buffer(&v, 1, N, a), *y = world_buffer(&v, 1, N, up);
+        world_begin(&v);
         v.b->ops->act(v.b, (kernel_act)act, x, y, 1);
-        read_buffer(&v, x, 1, out);
+        world_read(&v, x, 1, out);
         k.act[act](a, up, expected, N);
         for (int i = 0; i < N; i++)
             if (fabsf(out[i] - expected[i]) > 2e-6f * fmaxf(1.0f, fabsf(a[i])))
@@ -267,7 +231,7 @@ static void device_memory_keeps_what_is_written(void **state) {
     for (int unmapped = 0; unmapped < 2; unmapped++) {
         world v;
         vulkan_is_unmapped = unmapped == 1; /* copies go through staging buffers */
-        open_world(&v);
+        world_open(&v, N_IN, ROWS);
         kv_memory *m = v.b->ops->memory(v.b);
         const kv_address a = m->ops->alloc(m, BYTES), b = m->ops->alloc(m, BYTES);
         assert_false(kv_address_is_none(a) || kv_address_is_none(b));
@@ -291,7 +255,7 @@ static void the_limit_of_device_memory_holds(void **state) {
     rp_error err = {0};
     world v;
     (void)state;
-    open_world(&v);
+    world_open(&v, N_IN, ROWS);
     atomic_store(&vulkan(v.b)->limit_bytes, atomic_load(&vulkan(v.b)->used_bytes) + 4096);
     kv_memory *m = v.b->ops->memory(v.b);
     assert_true(kv_address_is_none(m->ops->alloc(m, 8192)));

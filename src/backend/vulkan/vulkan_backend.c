@@ -45,6 +45,7 @@ static int begin(backend *self, const model_step *step, rp_error *err) {
     b->step = step;
     b->failure = (rp_error){0};
     b->read = NULL;
+    memset(&b->counts, 0, sizeof(b->counts));
     b->needs_barrier = true; /* after what copied to the device */
     vulkan_arena_reset(b);
     vulkan_retired_free(b);

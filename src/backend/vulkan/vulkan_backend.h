@@ -82,6 +82,9 @@ typedef struct vulkan_backend {
     const model_step *step; /* the current one */
     rp_error failure;       /* of the current step; code 0: none */
     bool needs_barrier;     /* commands since the last barrier wrote something */
+    struct {
+        uint64_t dispatches, table_bytes; /* recorded; written by the host */
+    } counts;                             /* of the current step */
 } vulkan_backend;
 
 static inline vulkan_backend *vulkan(backend *b) { return (vulkan_backend *)b; }

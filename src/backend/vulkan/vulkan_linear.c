@@ -15,11 +15,11 @@
 
 /* runs: slices of the weight, each with its columns (run_src, run_dst); 1: one for all rows, or one a row. */
 static void record(vulkan_backend *b, const vulkan_linear_args *a, kernel_type type, uint32_t runs, bool first) {
-    const bool few = a->rows <= FEW_ROWS || a->slices;
-    const vulkan_shader shader = a->slices ? VULKAN_LINEAR_ONE : few ? VULKAN_LINEAR_FEW
-                                                                     : VULKAN_LINEAR_MANY;
-    const uint32_t rows = a->slices ? 1 : few ? FEW_ROWS
-                                              : MANY_ROWS,
+    const bool one = a->rows == 1 || a->slices, few = one || a->rows <= FEW_ROWS;
+    const vulkan_shader shader = one ? VULKAN_LINEAR_ONE : few ? VULKAN_LINEAR_FEW
+                                                               : VULKAN_LINEAR_MANY;
+    const uint32_t rows = one ? 1 : few ? FEW_ROWS
+                                        : MANY_ROWS,
                    outputs = few ? FEW_OUTPUTS : MANY_OUTPUTS;
     const uint32_t groups[3] = {BASE_DIV_UP(a->n_out, outputs), BASE_DIV_UP(a->rows, rows), runs};
     (first ? vulkan_dispatch : vulkan_dispatch_beside)(b, shader, type, a, sizeof(*a), groups);

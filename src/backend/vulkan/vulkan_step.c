@@ -50,6 +50,7 @@ vulkan_part vulkan_arena_take(vulkan_backend *b, size_t bytes) {
     const vulkan_buffer *chunk = &a->chunks[a->n - 1];
     const vulkan_part part = {chunk->mapped + a->used, chunk->address + a->used};
     a->used += need;
+    b->counts.table_bytes += need;
     return part;
 }
 
@@ -115,6 +116,7 @@ void vulkan_dispatch_beside(vulkan_backend *b, vulkan_shader shader, uint32_t va
     vk->vkCmdPushConstants(b->stream.commands, b->device->layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, (uint32_t)bytes,
                            arguments);
     vk->vkCmdDispatch(b->stream.commands, groups[0], groups[1], groups[2]);
+    b->counts.dispatches++;
     b->needs_barrier = true;
 }
 

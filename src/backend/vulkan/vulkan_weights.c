@@ -68,7 +68,9 @@ static int add_chunk(vulkan_backend *b, uint64_t need, rp_error *err) {
     const uint64_t usual = b->net->weight_bytes < CHUNK_BYTES ? SMALL_CHUNK_BYTES : CHUNK_BYTES;
     int rc = base_grow((void **)&x->chunks, &x->cap, x->n + 1, MAX_CHUNKS, sizeof(*x->chunks));
     if (rc) return base_fail_memory(err, (x->n + 1) * sizeof(*x->chunks), "weights");
-    rc = vulkan_take(b, VULKAN_ON_DEVICE, BASE_MAX(need, usual), "the weights", &x->chunks[x->n], err);
+    /* shaders read whole words */
+    const uint64_t words = BASE_DIV_UP(need, 4) * 4;
+    rc = vulkan_take(b, VULKAN_ON_DEVICE, BASE_MAX(words, usual), "the weights", &x->chunks[x->n], err);
     if (rc) return rc;
     x->bytes += x->chunks[x->n++].bytes;
     x->used = 0;

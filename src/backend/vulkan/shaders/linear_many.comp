@@ -5,8 +5,18 @@
 // invocation.
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
-#include "formats.glsl"
 #include "linear.glsl"
+
+// Weights in the memory of the device. Blocks begin at even bytes, but for MXFP4's.
+#define PLACE uint64_t
+uint weight_u8(uint64_t at) { return u8_at(at); }
+uint weight_u16(uint64_t at) { return u16_at(at); }
+#if TYPE == 39
+uint weight_u32(uint64_t at) { return u8_at(at) | u8_at(at + 1u) << 8 | u8_at(at + 2u) << 16 | u8_at(at + 3u) << 24; }
+#else
+uint weight_u32(uint64_t at) { return u16_at(at) | u16_at(at + 2u) << 16; }
+#endif
+#include "formats.glsl"
 
 #define OUTPUTS 64u
 #define ROWS 32u

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_counts.c: what bounds a step's time on a device, counted: bytes that products load of their weights, by type of
+ * weights and number of rows; dispatches, submissions and waits of a step; bytes that the host writes for it.
+ *
+ * Counts of loads are those of invocations, without caches (load_counter.h).
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/compiler.h"
+#include "load_counter.h"
+#include "support/forward_run.h"
+#include "support/tiny_model.h"
+#include "vulkan_world.h"
+
+#define N_IN 1280 /* five blocks of 256: two and a half chunks */
+#define N_OUT 20  /* two and a half workgroups of decode */
+#define ROWS 33
+
+/* ---- bytes of weights ---- */
+
+/* Bytes that a product of some rows loads of its weights, as a share of them. */
+static double share_read(kernel_type type, int32_t rows) {
+    static const float zeros[ROWS * N_IN];
+    const size_t bytes = (size_t)kernel_row_bytes(type, N_IN) * N_OUT;
+    float out[ROWS * N_OUT];
+    char *data = calloc(1, bytes);
+    const model_weight weight = {.data = data, .type = type, .n_in = N_IN, .n_out = N_OUT, .n_slices = 1};
+    world w;
+    vulkan_on_device = load_counter_attach;
+    world_open(&w, N_IN, ROWS);
+    backend_buffer *src = world_buffer(&w, rows, N_IN, zeros), *dst = world_buffer(&w, rows, N_OUT, zeros);
+    world_begin(&w);
+    load_counter_watch(vulkan_weight(vulkan(w.b), &weight), bytes);
+    w.b->ops->linear(w.b, src, rows, 1, (const model_weight *const[]){&weight}, NULL, (backend_buffer *const[]){dst});
+    world_read(&w, dst, rows, out);
+    const double share = (double)load_counter_bytes() / (double)bytes;
+    load_counter_detach();
+    w.b->ops->buffer_free(w.b, src);
+    w.b->ops->buffer_free(w.b, dst);
+    w.b->ops->free(w.b);
+    vulkan_on_device = NULL;
+    free(data);
+    return share;
+}
+
+/* Decode is bound by bytes of weights: one row, and few rows, read each once. */
+static void decode_reads_its_weights_once(void **state) {
+    static const kernel_type types[] = {
+#define X(name, number, block, bytes) KERNEL_##name,
+        KERNEL_TYPES(X)
+#undef X
+    };
+    (void)state;
+    printf("bytes loaded of weights / their bytes:  1 row   8 rows\n");
+    for (size_t i = 0; i < BASE_ARRAY_LEN(types); i++) {
+        const double one = share_read(types[i], 1), few = share_read(types[i], 8);
+        printf("  %-8s %34.3f %8.3f\n", kernel_type_name(types[i]), one, few);
+        if (one > 1.1 || few > 1.1) fail_msg("%s is read more than 1.1 times", kernel_type_name(types[i]));
+        assert_true(one >= 1.0 && few >= 1.0); /* all of it is read */
+    }
+}
+
+/* The counter sees what is read again: tiles of many rows decode each piece by two invocations, and 33 rows are two
+   tiles. */
+static void what_is_read_again_is_counted(void **state) {
+    (void)state;
+    const double floats = share_read(KERNEL_F32, ROWS), k4 = share_read(KERNEL_Q4_K, ROWS);
+    printf("%d rows: F32 %.3f, Q4_K %.3f\n", ROWS, floats, k4);
+    assert_true(floats == 2.0);
+    assert_true(k4 > 3.0);
+}
+
+/* ---- steps ---- */
+
+static struct VolkDeviceTable real;
+static int n_submissions, n_waits;
+
+static VKAPI_ATTR VkResult VKAPI_CALL submit(VkQueue q, uint32_t n, const VkSubmitInfo *infos, VkFence fence) {
+    n_submissions++;
+    return real.vkQueueSubmit(q, n, infos, fence);
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL wait(VkDevice d, uint32_t n, const VkFence *fences, VkBool32 all, uint64_t ns) {
+    n_waits++;
+    return real.vkWaitForFences(d, n, fences, all, ns);
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL wait_queue(VkQueue q) {
+    n_waits++;
+    return real.vkQueueWaitIdle(q);
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL wait_device(VkDevice d) {
+    n_waits++;
+    return real.vkDeviceWaitIdle(d);
+}
+
+static void watch_calls(vulkan_device *d) {
+    real = d->vk;
+    d->vk.vkQueueSubmit = submit;
+    d->vk.vkWaitForFences = wait;
+    d->vk.vkQueueWaitIdle = wait_queue;
+    d->vk.vkDeviceWaitIdle = wait_device;
+}
+
+typedef struct step_counts {
+    uint64_t dispatches, table_bytes;
+    int submissions, waits;
+} step_counts;
+
+/* Counts of a step of n_rows after a context of `before` tokens. */
+static step_counts count_step(const rp_model *m, int32_t before, int32_t n_rows) {
+    int32_t *tokens = calloc((size_t)(before + n_rows), sizeof(*tokens));
+    float *logits = calloc((size_t)m->net.hp.n_vocab, sizeof(*logits));
+    forward_run r;
+    vulkan_on_device = watch_calls;
+    forward_run_open(&r, m, BASE_CPU_GENERIC, 2048, FORWARD_RUN_ROWS, 1);
+    assert_string_equal(r.backend->ops->name, "vulkan"); /* REPRISE_TEST_DEVICE */
+    for (int32_t i = 0; i < before + n_rows; i++) tokens[i] = 3 + i % 100;
+    forward_run_feed(&r, tokens, 0, before, 1, logits);
+    n_submissions = n_waits = 0;
+    forward_run_feed(&r, tokens + before, before, n_rows, 1, logits);
+    const vulkan_backend *b = vulkan(r.backend);
+    const step_counts c = {b->counts.dispatches, b->counts.table_bytes, n_submissions, n_waits};
+    forward_run_close(&r);
+    vulkan_on_device = NULL;
+    free(tokens), free(logits);
+    return c;
+}
+
+#define DISPATCHES_OF_A_LAYER 17 /* 2 norms, 7 products, storing, 4 of attention, an activation, 2 sums */
+#define DISPATCHES_BESIDES 4     /* at most */
+
+static void a_step_is_one_submission(void **state) {
+    static const int32_t contexts[] = {1, 500, 1000};
+    (void)state;
+    for (int32_t layers = 2; layers <= 4; layers += 2) {
+        tiny_model_shape shape = tiny_model_defaults();
+        shape.n_layers = layers;
+        shape.n_ctx = 2048;
+        rp_model *m = tiny_model_open(&shape, NULL);
+        for (size_t i = 0; i < BASE_ARRAY_LEN(contexts); i++)
+            for (int32_t rows = 1; rows <= 64; rows += 63) {
+                const step_counts c = count_step(m, contexts[i], rows);
+                printf("%d layers, %4d tokens before, %2d rows: %d submission, %d wait, %3llu dispatches, %llu bytes "
+                       "of tables\n",
+                       layers, contexts[i], rows, c.submissions, c.waits,
+                       (unsigned long long)c.dispatches, (unsigned long long)c.table_bytes);
+                assert_int_equal(c.submissions, 1);
+                assert_int_equal(c.waits, 1);
+                assert_true(c.dispatches <= (uint64_t)(DISPATCHES_OF_A_LAYER * layers + DISPATCHES_BESIDES));
+            }
+        rp_model_close(m);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(decode_reads_its_weights_once),
+        cmocka_unit_test(what_is_read_again_is_counted),
+        cmocka_unit_test(a_step_is_one_submission),
+    };
+    const model_network net = {.hp = {.n_embd = N_IN}};
+    const char *why = vulkan_backend_unavailable(&net, BACKEND_ANY_DEVICE);
+    rp_error err = {0};
+    if (why) {
+        printf("skipped: %s\n", why);
+        return 77;
+    }
+    must(vulkan_instance_ref(&err), &err); /* stays: opening a driver takes long */
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    vulkan_instance_unref();
+    return failed;
+}

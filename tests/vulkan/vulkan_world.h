@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* vulkan_world.h: a backend without a model, for tests of single operations. A failing setup ends the program. */
+#ifndef VULKAN_VULKAN_WORLD_H
+#define VULKAN_VULKAN_WORLD_H
+
+#include "backend/vulkan/vulkan_backend.h"
+#include "support/must.h"
+
+/* No layer, no matrix. */
+typedef struct world {
+    model_network net;
+    backend *b;
+    model_step step;
+} world;
+
+static inline void world_open(world *w, int32_t n_embd, int32_t max_rows) {
+    rp_error err = {0};
+    *w = (world){.net = {.hp = {.n_embd = n_embd, .norm_eps = 1e-5f}}};
+    const backend_options o = {.n_ctx = 64, .n_threads = 1, .max_rows = max_rows};
+    must(backend_open(&w->b, "vulkan", &w->net, &o, &err), &err);
+}
+
+/* A buffer with the values of x, [rows][width]; the caller's. */
+static inline backend_buffer *world_buffer(world *w, int32_t rows, int32_t width, const float *x) {
+    rp_error err = {0};
+    backend_buffer *b;
+    must(w->b->ops->buffer_new(w->b, rows, width, &b, &err), &err);
+    must(vulkan_memory_upload(vulkan(w->b)->memory, x, sizeof(*x) * (size_t)rows * (size_t)width, &b->memory, 0, &err),
+         &err);
+    return b;
+}
+
+/* Computes what was recorded. */
+static inline void world_read(world *w, backend_buffer *from, int32_t rows, float *out) {
+    rp_error err = {0};
+    w->b->ops->submit(w->b, from, rows);
+    must(w->b->ops->finish(w->b, &err), &err);
+    w->b->ops->buffer_read(w->b, from, rows, out);
+}
+
+static inline void world_begin(world *w) {
+    rp_error err = {0};
+    must(w->b->ops->begin(w->b, &w->step, &err), &err);
+}
+
+#endif
