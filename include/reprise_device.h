@@ -11,6 +11,13 @@
 extern "C" {
 #endif
 
+/* Where the device reads KV that was evicted from its memory to RAM, if that is other memory. Results are the same. */
+typedef enum rp_kv_in_place {
+    RP_KV_IN_PLACE_AUTO,   /* in RAM, over the bus, if a request reads it so rarely that a copy would cost more */
+    RP_KV_IN_PLACE_ALWAYS, /* in RAM */
+    RP_KV_IN_PLACE_NEVER,  /* in its own memory, after a copy, unless that is full */
+} rp_kv_in_place;
+
 /* rp_engine_options.device; borrowed until rp_engine_new returns. Initialise it with {.struct_size =
  * sizeof(rp_device_options)}. */
 typedef struct rp_device_options {
@@ -20,8 +27,26 @@ typedef struct rp_device_options {
                            unknown name is RP_ERR_NAME; a device that cannot compute the model, or an option that it
                            lacks, RP_ERR_UNSUPPORTED */
     uint64_t ram_bytes; /* limit on memory of the device: weights, activations and KV, which gets what the others leave;
-                           RP_ERR_BUDGET if it gets nothing. 0: none */
+                           RP_ERR_BUDGET if it gets nothing. 0: none, and 2 GiB for KV */
+    rp_kv_in_place kv_in_place; /* a zero is RP_KV_IN_PLACE_AUTO */
 } rp_device_options;
+
+/* What an engine has in memory of its device, and what went over the bus between it and RAM. Totals since its start; as
+ * of the last step. All zero: it computes on the processor. */
+typedef struct rp_device_usage {
+    uint32_t struct_size;
+    bool is_lost;                                /* every request fails: start the program again */
+    uint64_t limit_bytes;                        /* rp_device_options.ram_bytes; 0: none */
+    uint64_t weight_bytes, activation_bytes, kv_bytes, scratch_bytes; /* memory of the device, by use */
+    uint64_t host_bytes;                         /* KV in RAM that the device reads: allocated so far */
+    uint64_t to_device_bytes, to_host_bytes;     /* copied over the bus, weights included */
+    uint64_t demoted_bytes, demoted_us;          /* of these: KV that the device evicted to RAM, and the time of that */
+    uint64_t in_place_bytes;                     /* KV in RAM that steps read over the bus: once for each step */
+    uint64_t submits, submit_us, step_us;        /* submissions of steps; the processor's time in them; the time from
+                                                    them to the end of the step */
+} rp_device_usage;
+/* Any thread. RP_ERR_INVALID (struct_size is not set). */
+RP_API int rp_engine_device_usage(rp_engine *engine, rp_device_usage *out);
 
 /* A device of this machine, or the reason why there is none of its kind. */
 typedef struct rp_device {

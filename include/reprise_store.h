@@ -419,6 +419,12 @@ typedef struct rp_store_stats {
     const char *disk_trouble; /* why it is neither off nor works: "no_space", "io_error", "permission",
                                  "read_only_disk", "open_files", "locked", "version", "memory", "other"; else "".
                                  Static */
+    /* Of an engine on a device: spans and bytes are of the device's memory, and these of the RAM tier below it
+       (docs/gpu.md). Writes: spans copied to RAM when the device evicted them; reads: copied back for a hit; in_place:
+       hits that the device reads in RAM, over the bus; hits: reads and in_place. 0: there is no such tier */
+    uint64_t host_spans, host_bytes, host_budget_bytes;
+    uint64_t host_hits, host_in_place, host_evictions;
+    uint64_t host_reads, host_read_bytes, host_writes, host_write_bytes;
 } rp_store_stats;
 /* RP_ERR_INVALID (struct_size is not set). */
 RP_API int rp_engine_store_stats(rp_engine *engine, rp_store_stats *out);

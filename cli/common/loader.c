@@ -21,6 +21,7 @@
 const char *const cli_kv_formats[RP_N_KV_FORMATS + 1] = {RP_KV_FORMATS(X)};
 #undef X
 const char *const cli_module_states_names[] = {"exact", "last", "composed", NULL};
+const char *const cli_kv_in_place_names[] = {"auto", "always", "never", NULL};
 const char *const cli_write_names[] = {"back", "through", "off", NULL};
 
 const char *cli_weights_dir(const char *store) {
@@ -61,7 +62,8 @@ rp_engine_options cli_engine_options(const cli_engine_args *args) {
     o.store_read_only = args->read_only;
     set_weights(args, &o);
     static rp_device_options device;
-    device = (rp_device_options){.struct_size = sizeof device, .name = args->device, .ram_bytes = args->device_ram};
+    device = (rp_device_options){.struct_size = sizeof device, .name = args->device, .ram_bytes = args->device_ram,
+                                  .kv_in_place = (rp_kv_in_place)args->kv_in_place};
     o.device = &device;
     return o;
 }

@@ -24,7 +24,7 @@ typedef struct cli_loaded {
 
 /* Options shared by `run` and `eval`; all zero: the defaults. */
 typedef struct cli_engine_args {
-    int32_t ctx, threads, chunk, states, write, module_states;
+    int32_t ctx, threads, chunk, states, write, module_states, kv_in_place;
     uint64_t ram, kv_ram, disk;
     uint64_t weights; /* 0: the default; CLI_OFF */
     const char *store, *store_key, *kv_f16_layers, *keep, *keep_method, *draft_model, *device;
@@ -51,6 +51,7 @@ typedef struct cli_engine_args {
     "continue with the states after the last module; composed: with states composed of all modules, Mamba2 only (exact)"
 extern const char *const cli_kv_formats[];          /* in the order of rp_kv_format; ends with NULL */
 extern const char *const cli_write_names[];         /* in the order of rp_store_write */
+extern const char *const cli_kv_in_place_names[];   /* in the order of rp_kv_in_place */
 extern const char *const cli_module_states_names[]; /* in the order of rp_module_states */
 
 /* Their rows in a command's table. field: the cli_engine_args in the command's struct `type`. t: the short form of
@@ -82,12 +83,16 @@ extern const char *const cli_module_states_names[]; /* in the order of rp_module
      .help = "total memory limit of the process; the KV cache gets the memory that weights leave; suffixes: K, M, " \
              "G, T (none)"}, \
     {.name = "kv-ram", .kind = CLI_BYTES, .value = "BYTES", .offset = offsetof(type, field.kv_ram), \
-     .help = "memory limit of the KV cache (2G; with --ram: the remainder)"}, \
+     .help = "memory limit of the KV cache in RAM (2G; with --ram: the remainder)"}, \
     {.name = "device", .kind = CLI_TEXT, .value = "NAME", .offset = offsetof(type, field.device), \
      .help = "where to compute: cpu, vulkan, vulkan:N (reprise devices), or auto: the " \
              "processor (auto)"}, \
     {.name = "device-ram", .kind = CLI_BYTES, .value = "BYTES", .offset = offsetof(type, field.device_ram), \
-     .help = "limit on memory of the GPU: weights, activations and KV cache (none)"}, \
+     .help = "limit on memory of the GPU: weights, activations and KV cache (none: 2G of KV cache)"}, \
+    {.name = "kv-in-place", .kind = CLI_CHOICE, .value = "auto|always|never", \
+     .offset = offsetof(type, field.kv_in_place), .choices = cli_kv_in_place_names, \
+     .help = "where a GPU reads KV that it evicted to RAM: there, over the bus, or in its own memory after a copy; " \
+             "auto: by cost (auto)"}, \
     {.name = "weights-cache", .kind = CLI_LIMIT, .value = "BYTES|off", .offset = offsetof(type, field.weights), \
      .help = "disk limit of files with repacked weights, which later starts map: in the store's folder, or in " \
              "~/.cache/reprise " \

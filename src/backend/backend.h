@@ -16,6 +16,7 @@
 #include "kv/context.h"
 #include "backend/attention_observer.h"
 #include "backend/model_network.h"
+#include "reprise_device.h"
 
 /* One token of a step. Its KV is written to `slot` of `span`, the last span of contexts[context]. In a probe, the slot
  * already holds the token's cached KV, and the context has a view of the span. */
@@ -118,6 +119,11 @@ typedef struct backend_ops {
     const backend_recurrence *recurrence; /* NULL: no recurrent layers */
     void (*free)(backend *b);
     kv_memory *(*memory)(backend *b); /* what the KV blocks are in, which it computes with */
+    /* Memory of the host that the device reads as well, over a bus, for KV that leaves `memory`; NULL: there is no other,
+     * as `memory` is the host's. NULL, the function: so it is */
+    kv_memory *(*host_memory)(backend *b);
+    /* Fills in all fields of out. NULL, the function: there is no device. Any thread */
+    void (*device_usage)(backend *b, rp_device_usage *out);
     /* Bytes that this memory can give for KV; NULL, the function: no limit of its own */
     uint64_t (*kv_limit)(backend *b);
     /* What the results depend on besides the model: device, driver, version of its kernels: a part of the keys of KV.

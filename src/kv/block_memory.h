@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* block_memory.h: the memory that KV blocks are in. A backend owns it and computes in it; everything else names bytes
- * by their address, and reads and writes them through this table only. The memory may be another device's.
+ * by their address, and reads and writes them through this table only. The memory may be another device's. A backend
+ * may have a second one, of the host (backend_ops.host_memory): no two of its allocations have a byte of one address.
  *
  *   engine, store, kv   kv_address of a block or a head  ->  read, write, copy_rows      copies on the host
  *   backend             kv_address of a head             ->  its own pointer             computes in place
@@ -14,6 +15,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "reprise.h"
 
 /* A byte of an allocation. Not a pointer: only the memory's owner knows what the number means. */
 typedef struct kv_address {
@@ -34,6 +37,10 @@ typedef struct kv_memory_ops {
     void (*write)(kv_memory *m, const void *from, size_t bytes, kv_address to);
     /* Copies n rows of row_bytes, whose beginnings are `stride` bytes apart in both. */
     void (*copy_rows)(kv_memory *m, kv_address from, kv_address to, size_t row_bytes, size_t stride, size_t n);
+    /* Copies n blocks of `bytes` bytes, from and to either memory of the backend, together. RP_ERR_MEMORY, RP_ERR_IO:
+     * the bytes of `to` are undefined. NULL, the function: the backend has one memory. */
+    int (*copy_blocks)(kv_memory *m, const kv_address *from, const kv_address *to, size_t n, size_t bytes,
+                       rp_error *err);
     /* The bytes at an address, until the allocation is freed: for files, which are read and written in place. NULL, the
      * function: the host cannot reach them. */
     void *(*host_pointer)(kv_memory *m, kv_address a);

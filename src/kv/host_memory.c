@@ -39,7 +39,12 @@ static void *host_pointer(kv_memory *m, kv_address a) {
 }
 
 kv_memory *kv_host_memory(void) {
-    static const kv_memory_ops ops = {alloc, free_allocation, read_bytes, write_bytes, copy_rows, host_pointer, NULL};
+    static const kv_memory_ops ops = {.alloc = alloc,
+                                      .free = free_allocation,
+                                      .read = read_bytes,
+                                      .write = write_bytes,
+                                      .copy_rows = copy_rows,
+                                      .host_pointer = host_pointer};
     static kv_memory memory = {&ops};
     return &memory;
 }

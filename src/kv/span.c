@@ -51,6 +51,33 @@ void kv_span_unref(kv_span *s) {
 
 bool kv_span_is_unshared(const kv_span *s) { return span_is_unshared(s); }
 
+const kv_memory *kv_span_memory(const kv_span *s) { return kv_pool_memory(s->pool); }
+
+int kv_span_move(kv_span *s, kv_pool *to, rp_error *err) {
+    const kv_memory *m = kv_pool_memory(s->pool);
+    const size_t n = s->n_pool_blocks - (size_t)s->n_trimmed;
+    BASE_ASSERT(s->sealed && to != s->pool && kv_pool_block_bytes(to) == kv_pool_block_bytes(s->pool));
+    BASE_ASSERT(span_layers_ready(s) == s->n_layers && m->ops->copy_blocks);
+    kv_address *from = base_alloc(2 * sizeof(*from) * BASE_MAX(n, 1)), *moved = from + BASE_MAX(n, 1);
+    if (!from) return base_fail_memory(err, 2 * sizeof(*from) * n, "the blocks of a span");
+    size_t kept = 0;
+    for (size_t i = 0; i < s->n_pool_blocks; i++)
+        if (!kv_address_is_none(s->blocks[i])) from[kept++] = s->blocks[i];
+    BASE_ASSERT(kept == n);
+    int rc = kv_pool_take(to, moved, n, err);
+    if (!rc && (rc = m->ops->copy_blocks(kv_pool_memory(s->pool), from, moved, n, kv_pool_block_bytes(to), err)))
+        kv_pool_give(to, moved, n);
+    if (!rc) {
+        kv_pool_give(s->pool, from, n);
+        s->pool = to;
+        s->plan = kv_pool_plan(to, s->plan->shape.format);
+        for (size_t i = 0, k = 0; i < s->n_pool_blocks; i++)
+            if (!kv_address_is_none(s->blocks[i])) s->blocks[i] = moved[k++];
+    }
+    base_free(from);
+    return rc;
+}
+
 int kv_span_append(kv_span *s, int32_t *slot, rp_error *err) {
     BASE_ASSERT(!s->sealed && s->n_tokens < KV_SPAN_TOKENS); /* invariant 2 */
     BASE_ASSERT(kv_span_is_unshared(s));                     /* invariant 1 */

@@ -94,6 +94,31 @@ static kv_span *begin_read(span_store *s, uint32_t i) {
     return NULL;
 }
 
+void span_store_set_host(span_store *s, const span_host *host) {
+    s->host = *host;
+    span_places_set_host(&s->places, host->pool);
+}
+
+void span_store_set_reads(span_store *s, double n_reads) { s->n_reads = n_reads; }
+
+/* A reference to the span of an entry with a span. One in host memory is copied to the device, or stays where it is:
+ * the device reads it there. *copied: it was copied. */
+static kv_span *reach(span_store *s, uint32_t i, bool *copied) {
+    span_places *p = &s->places;
+    const span_entry *e = span_store_entry(s, i);
+    const uint64_t bytes = kv_span_bytes(e->span);
+    const bool is_held = span_entry_is_held(e); /* others read it where it is */
+    kv_span *span = kv_span_ref(e->span);
+    *copied = false;
+    if (span_entry_place(e) == TIER_RAM || is_held) return span;
+    const kv_pool_stats pool = kv_pool_get_stats(p->pool);
+    const bool is_full = pool.used_bytes + bytes > pool.budget_bytes,
+               fits = (int64_t)(bytes / kv_pool_block_bytes(p->pool)) <= span_places_free_blocks(p);
+    if (fits && !s->host.reads_in_place(s->host.user, s->n_reads, is_full))
+        *copied = span_places_promote(p, i) == RP_OK;
+    return span;
+}
+
 kv_span *span_store_get(span_store *s, const base_key *key, span_found *found) {
     uint32_t i = find_usable(s, key);
     span_found f = SPAN_FOUND_NOTHING;
@@ -104,9 +129,16 @@ kv_span *span_store_get(span_store *s, const base_key *key, span_found *found) {
     }
     span_entry *e = i == NONE ? NULL : span_store_entry(s, i);
     if (e && e->span) {
-        span = kv_span_ref(e->span);
-        f = e->fetched ? SPAN_FOUND_DISK : SPAN_FOUND_RAM;
-        e->fetched = false;
+        bool copied;
+        span = reach(s, i, &copied);
+        e = span_store_entry(s, i);
+        const bool in_place = span_entry_place(e) == TIER_HOST;
+        f = copied || in_place || e->fetched == TIER_HOST ? SPAN_FOUND_HOST
+            : e->fetched == TIER_DISK                     ? SPAN_FOUND_DISK
+                                                          : SPAN_FOUND_RAM;
+        e->fetched = TIER_RAM;
+        s->places.stats.host_hits += f == SPAN_FOUND_HOST;
+        s->places.stats.host_in_place += in_place;
     } else if (e) {
         span = begin_read(s, i);
         f = span ? SPAN_FOUND_DISK : SPAN_FOUND_NO_MEMORY;
@@ -120,9 +152,14 @@ kv_span *span_store_get(span_store *s, const base_key *key, span_found *found) {
 kv_span *span_store_fetch(span_store *s, const base_key *key) {
     const uint32_t i = find_usable(s, key);
     if (i == NONE) return NULL;
-    if (span_store_entry(s, i)->span) return kv_span_ref(span_store_entry(s, i)->span);
+    bool copied;
+    if (span_store_entry(s, i)->span) {
+        kv_span *present = reach(s, i, &copied);
+        if (copied) span_store_entry(s, i)->fetched = TIER_HOST;
+        return present;
+    }
     kv_span *span = begin_read(s, i);
-    if (span) span_store_entry(s, i)->fetched = true;
+    if (span) span_store_entry(s, i)->fetched = TIER_DISK;
     return span;
 }
 
@@ -203,7 +240,7 @@ uint32_t span_tenant(const base_key *salt) {
 
 int span_store_set_quota(span_store *s, uint32_t tenant, uint64_t ram_bytes, uint64_t disk_bytes) {
     BASE_ASSERT(tenant != 0); /* span_tenant */
-    const int rc = span_budget_set_quota(&s->places.budget, &(span_quota){tenant, {ram_bytes, disk_bytes}});
+    const int rc = span_budget_set_quota(&s->places.budget, &(span_quota){tenant, {[TIER_RAM] = ram_bytes, [TIER_DISK] = disk_bytes, [TIER_HOST] = ram_bytes}});
     if (rc && span_budget_group(&s->places.budget, tenant) == 0) return rc;
     span_places_fit_quota(&s->places, tenant);
     span_store_fit_disk(s);
@@ -315,6 +352,11 @@ bool span_store_is_consistent(const span_store *s, uint64_t used_bytes) {
          i = span_store_entry(s, i)->links[LIST_RAM].newer, n++)
         bytes += kv_span_bytes(span_store_entry(s, i)->span);
     if (n != p->stats.spans || bytes != p->stats.bytes) return false;
+    uint64_t host_bytes = 0, n_host = 0;
+    for (uint32_t i = p->index.lists[LIST_HOST].oldest; i != NONE;
+         i = span_store_entry(s, i)->links[LIST_HOST].newer, n_host++)
+        host_bytes += kv_span_bytes(span_store_entry(s, i)->span);
+    if (n_host != p->stats.host_spans || host_bytes != p->stats.host_bytes) return false;
     for (int list = LIST_DUE; list < N_LISTS; list++) {
         uint64_t of_list = 0;
         for (uint32_t i = p->index.lists[list].oldest; i != NONE;

@@ -19,6 +19,8 @@
  * Write-back (index/span_write_back.h): modules and text that was used twice are due and are written first; text that
  * was used once is written when nothing is due, and does not replace records of more value.
  *
+ * With a device, `RAM` above is its memory, and a tier of the host's RAM is between it and the disk: span_store_set_host.
+ *
  *   keep     a soft pin that a reader asks for (cache_control, prompt_cache_retention): evicted after all others, until
  *         its
  *            time is over, as long as all of them together fit into half of what pins leave of a tier's budget, and
@@ -53,17 +55,36 @@ size_t span_store_close(span_store *s, uint64_t deadline_us);
 
 /* The result of a lookup. */
 typedef enum span_found {
-    SPAN_FOUND_RAM,
+    SPAN_FOUND_RAM,  /* in the memory that is computed with */
+    SPAN_FOUND_HOST, /* in host memory: it was copied to the device's, or is read in place */
     SPAN_FOUND_DISK, /* a hit on disk: its layers become ready one by one (kv_span_layers_ready), or it fails */
     SPAN_FOUND_NOTHING,
     SPAN_FOUND_NO_MEMORY, /* on disk, but there is no memory to read it into */
 } span_found;
 
+/* The slower tier of two hits; a miss changes nothing. */
+static inline span_found span_found_slower(span_found a, span_found b) {
+    return b <= SPAN_FOUND_DISK ? BASE_MAX(a, b) : a;
+}
+
+/* Spans that are evicted from the memory of a device move to host memory (index/span_places.h). */
+typedef struct span_host {
+    kv_pool *pool; /* borrowed: of the backend's host memory, in which its device reads, too */
+    /* Is KV that a job reads that many times rather read in place than copied to the device first? is_full: the copy
+     * takes the place of other KV. */
+    bool (*reads_in_place)(void *user, double n_reads, bool is_full);
+    void *user;
+} span_host;
+/* Once, before the first span. */
+void span_store_set_host(span_store *s, const span_host *host);
+/* How often the spans that are looked up from now on are read, approximately: once for each token that is computed. */
+void span_store_set_reads(span_store *s, double n_reads);
+
 /* The span of that key with a reference for the caller, or NULL; counts a hit or a miss, but no use. found may be
  * NULL. */
 kv_span *span_store_get(span_store *s, const base_key *key, span_found *found);
-/* The same for a job that will get it later (prefetch): nothing is counted, and a span that is read for it is
- * SPAN_FOUND_DISK to the first get. */
+/* The same for a job that will get it later (prefetch): nothing is counted, and a span that is read or copied for it is
+ * SPAN_FOUND_DISK or SPAN_FOUND_HOST to the first get. */
 kv_span *span_store_fetch(span_store *s, const base_key *key);
 /* Is there an entry of that key, in either tier? Counts nothing. */
 bool span_store_has(const span_store *s, const base_key *key);

@@ -23,7 +23,7 @@ void span_store_each(const span_store *s, span_store_each_fn fn, void *user) {
             .row.use = e->use,
             .expired = e->use.expires > 0 && !e->use.pinned && s->places.budget.now() >= e->use.expires,
             .held = span_entry_is_held(e),
-            .ram_bytes = e->places[TIER_RAM].bytes,
+            .ram_bytes = e->places[span_entry_place(e)].bytes,
         };
         fn(user, &item);
     }

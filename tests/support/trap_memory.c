@@ -123,7 +123,11 @@ static void trap_copy_rows(kv_memory *m, kv_address from, kv_address to, size_t 
 }
 
 kv_memory *trap_memory(void) {
-    static const kv_memory_ops ops = {trap_alloc, trap_free, trap_read, trap_write, trap_copy_rows, NULL, NULL};
+    static const kv_memory_ops ops = {.alloc = trap_alloc,
+                                      .free = trap_free,
+                                      .read = trap_read,
+                                      .write = trap_write,
+                                      .copy_rows = trap_copy_rows};
     static kv_memory memory = {&ops};
     return &memory;
 }

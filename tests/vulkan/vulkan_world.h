@@ -25,7 +25,7 @@ static inline backend_buffer *world_buffer(world *w, int32_t rows, int32_t width
     rp_error err = {0};
     backend_buffer *b;
     must(w->b->ops->buffer_new(w->b, rows, width, &b, &err), &err);
-    must(vulkan_memory_upload(vulkan(w->b)->memory, x, sizeof(*x) * (size_t)rows * (size_t)width, &b->memory, 0, &err),
+    must(vulkan_upload(&vulkan(w->b)->copies, x, sizeof(*x) * (size_t)rows * (size_t)width, &b->memory, 0, &err),
          &err);
     return b;
 }

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/compiler.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
 
@@ -24,6 +25,28 @@ static void usage(backend *self, rp_memory *out) {
 }
 
 static kv_memory *memory(backend *self) { return vulkan_memory_interface(vulkan(self)->memory); }
+static kv_memory *host_memory(backend *self) { return vulkan_memory_host(vulkan(self)->memory); }
+
+static void device_usage(backend *self, rp_device_usage *out) {
+    vulkan_backend *b = vulkan(self);
+    const vulkan_copies *c = &b->copies;
+    const uint64_t used = atomic_load(&b->used_bytes);
+    out->limit_bytes = atomic_load(&b->limit_bytes);
+    out->weight_bytes = vulkan_weights_bytes(b) - vulkan_weights_pending(b);
+    out->activation_bytes = b->activation_bytes;
+    vulkan_memory_usage(b->memory, out);
+    const uint64_t named = out->weight_bytes + out->activation_bytes + out->kv_bytes;
+    out->scratch_bytes = used > named ? used - named : 0;
+    out->to_device_bytes = atomic_load(&c->to_device_bytes);
+    out->to_host_bytes = atomic_load(&c->to_host_bytes);
+    out->demoted_bytes = atomic_load(&c->demoted_bytes);
+    out->demoted_us = atomic_load(&c->demoted_us);
+    out->in_place_bytes = atomic_load(&b->in_place_bytes);
+    out->submits = atomic_load(&b->submits);
+    out->submit_us = atomic_load(&b->submit_us);
+    out->step_us = atomic_load(&b->step_us);
+    out->is_lost = atomic_load(&b->device->is_lost);
+}
 
 /* Of tables, attention and copies: what is allocated when it is needed. */
 #define SCRATCH_BYTES ((uint64_t)64 << 20)
@@ -46,6 +69,7 @@ static int begin(backend *self, const model_step *step, rp_error *err) {
     b->failure = (rp_error){0};
     b->read = NULL;
     memset(&b->counts, 0, sizeof(b->counts));
+    atomic_fetch_add(&b->in_place_bytes, vulkan_memory_in_place(b->memory, step));
     b->needs_barrier = true; /* after what copied to the device */
     vulkan_arena_reset(b);
     vulkan_retired_free(b);
@@ -86,15 +110,20 @@ static void submit(backend *self, const backend_buffer *read, int32_t rows) {
         b->stream.is_recording = false;
         return;
     }
+    b->submitted_us = base_clock_us();
     const int rc = vulkan_stream_submit(&b->stream, &err);
     if (rc) vulkan_step_fail(b, rc, &err);
+    atomic_fetch_add(&b->submits, 1);
+    atomic_fetch_add(&b->submit_us, base_clock_us() - b->submitted_us);
 }
 
 static int finish(backend *self, rp_error *err) {
     vulkan_backend *b = vulkan(self);
     rp_error why = {0};
+    const bool was_submitted = b->stream.is_submitted;
     const int rc = vulkan_stream_wait(&b->stream, &why);
     if (rc) vulkan_step_fail(b, rc, &why);
+    if (was_submitted) atomic_fetch_add(&b->step_us, base_clock_us() - b->submitted_us);
     if (b->failure.code && err) *err = b->failure;
     return b->failure.code;
 }
@@ -129,6 +158,7 @@ static void free_backend(backend *self) {
     vulkan_adapters_free(b);
     vulkan_weights_free(b);
     vulkan_memory_free(b->memory);
+    vulkan_copies_close(&b->copies);
     vulkan_arena_free(b);
     vulkan_retired_free(b);
     if (b->device) vulkan_give(b, &b->readback);
@@ -143,6 +173,8 @@ static const backend_ops ops = {
     .recurrence = &vulkan_recurrence,
     .free = free_backend,
     .memory = memory,
+    .host_memory = host_memory,
+    .device_usage = device_usage,
     .kv_limit = kv_limit,
     .arithmetic = arithmetic,
     .buffer_new = vulkan_buffer_create,
@@ -205,6 +237,7 @@ static int open_device(vulkan_backend *b, const backend_options *o, rp_error *er
 static int open_parts(vulkan_backend *b, const backend_options *o, rp_error *err) {
     int rc = open_device(b, o, err);
     if (!rc) rc = vulkan_stream_new(&b->stream, b->device, err);
+    if (!rc) rc = vulkan_copies_open(&b->copies, b, err);
     if (!rc) rc = vulkan_memory_new(&b->memory, b, err);
     if (!rc) rc = vulkan_weights_new(b, err);
     if (!rc) rc = vulkan_attention_open(b, err);

@@ -7,7 +7,8 @@
  *   vulkan_backend.c     opening, steps
  *   vulkan_budget.c      buffers within the limit of device memory
  *   vulkan_step.c        what a step records: dispatches, and memory for tables
- *   vulkan_memory.c      KV blocks in device memory
+ *   vulkan_memory.c      KV blocks in device memory and in the host's
+ *   vulkan_copies.c      copies over the bus
  *   vulkan_weights.c     weights in device memory
  *   vulkan_elements.c    buffers, norms, operations on elements
  *   vulkan_linear.c      linear layers, mixtures of experts
@@ -52,6 +53,31 @@ typedef struct vulkan_attention vulkan_attention; /* private to vulkan_attention
 typedef struct vulkan_recurrent vulkan_recurrent; /* private to vulkan_recurrence.c */
 typedef struct vulkan_adapters vulkan_adapters;   /* private to vulkan_adapters.c */
 
+/* Copies between the host and the device, and blocks between their memories. Any thread may copy while a step is
+ * computed. */
+#define VULKAN_COPY_SLOTS 2
+typedef struct vulkan_copy_slot {
+    vulkan_stream stream;
+    vulkan_buffer staging; /* empty: the host reaches device memory */
+} vulkan_copy_slot;
+
+typedef struct vulkan_copies {
+    struct vulkan_backend *backend;
+    pthread_mutex_t lock;                   /* guards those up to unstaging */
+    vulkan_copy_slot up[VULKAN_COPY_SLOTS]; /* to the device, taken in turn */
+    unsigned next;
+    vulkan_stream down; /* of copies that are awaited */
+    vulkan_buffer unstaging;
+    atomic_ullong to_device_bytes, to_host_bytes;
+    atomic_ullong demoted_bytes, demoted_us; /* of blocks: what the speed of the bus is learnt from */
+} vulkan_copies;
+
+/* Blocks that are copied together: from[i], to[i] with the buffers that they are in. */
+typedef struct vulkan_block_copy {
+    vulkan_buffer from, to;
+    uint64_t from_at, to_at; /* offsets */
+} vulkan_block_copy;
+
 typedef struct vulkan_backend {
     backend base;
     const model_network *net;
@@ -65,6 +91,7 @@ typedef struct vulkan_backend {
     vulkan_buffer *retired; /* [n_retired] */
     size_t n_retired, cap_retired;
     vulkan_memory *memory;
+    vulkan_copies copies;
     vulkan_weights *weights;
     vulkan_attention *attention;
     vulkan_recurrent *recurrent; /* NULL: the model has no recurrent layers */
@@ -77,6 +104,9 @@ typedef struct vulkan_backend {
 
     atomic_ullong used_bytes, limit_bytes; /* of device memory, all of this backend; limit 0: none */
     uint64_t activation_bytes;
+    uint64_t submitted_us;                     /* base_clock_us: the last submission */
+    atomic_ullong submits, submit_us, step_us; /* of steps: submissions, the host's time in them, their time */
+    atomic_ullong in_place_bytes;              /* KV of host memory that steps have read, once for each step */
     const backend_buffer *read; /* in `readback` after finish; NULL: none */
 
     const model_step *step; /* the current one */
@@ -101,9 +131,29 @@ void vulkan_retired_free(vulkan_backend *b);
 int vulkan_memory_new(vulkan_memory **out, vulkan_backend *b, rp_error *err); /* RP_ERR_MEMORY */
 void vulkan_memory_free(vulkan_memory *m);                                    /* NULL is fine; nothing is allocated */
 kv_memory *vulkan_memory_interface(vulkan_memory *m);
-/* Copies to device memory, in pieces. RP_ERR_MEMORY, RP_ERR_IO. Any thread. */
-int vulkan_memory_upload(vulkan_memory *m, const void *from, uint64_t bytes, const vulkan_buffer *to, uint64_t at,
-                         rp_error *err);
+/* Memory of the host that the device reads, too: the RAM tier. NULL: device memory is the host's. */
+kv_memory *vulkan_memory_host(vulkan_memory *m);
+void vulkan_memory_usage(vulkan_memory *m, rp_device_usage *out); /* KV, host memory. Any thread */
+/* Bytes of the spans in host memory that the contexts of a step have. */
+uint64_t vulkan_memory_in_place(const vulkan_memory *m, const model_step *step);
+
+/* ---- copies over the bus ---- */
+
+int vulkan_copies_open(vulkan_copies *c, vulkan_backend *b, rp_error *err); /* RP_ERR_MEMORY, RP_ERR_IO */
+void vulkan_copies_close(vulkan_copies *c);                                 /* all zeros is fine */
+/* Waits for copies to the device: before a buffer is freed. Any thread. */
+void vulkan_copies_settle(vulkan_copies *c);
+/* Copies to device memory, in pieces: later submissions see it; from it. RP_ERR_MEMORY, RP_ERR_IO. Any thread. */
+int vulkan_upload(vulkan_copies *c, const void *from, uint64_t bytes, const vulkan_buffer *to, uint64_t at,
+                  rp_error *err);
+int vulkan_download(vulkan_copies *c, const vulkan_buffer *from, uint64_t at, uint64_t bytes, void *to, rp_error *err);
+/* n blocks of so many bytes, by one submission. is_promotion: from the host's memory to the device's, without waiting:
+ * later submissions see it; else the reverse, which is awaited. Any thread. */
+int vulkan_copy_blocks(vulkan_copies *c, const vulkan_block_copy *blocks, size_t n, uint64_t bytes, bool is_promotion,
+                       rp_error *err);
+/* Rows within device memory: region and n - 1 more, each `stride` bytes after the last one. */
+int vulkan_copy_rows(vulkan_copies *c, const vulkan_buffer *from, const vulkan_buffer *to, VkBufferCopy region,
+                     uint64_t stride, size_t n, rp_error *err);
 
 /* ---- weights ---- */
 

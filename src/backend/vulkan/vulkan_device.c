@@ -85,8 +85,11 @@ static int create_device(vulkan_device *d, rp_error *err) {
     VkPhysicalDeviceVulkan11Features f11 = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_FEATURES,
                                             .pNext = &f12,
                                             .storageBuffer16BitAccess = VK_TRUE};
+    static const char *const import[] = {VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME};
     const VkDeviceCreateInfo info = {.sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO,
                                      .pNext = &f11,
+                                     .enabledExtensionCount = d->description.host_alignment > 0,
+                                     .ppEnabledExtensionNames = import,
                                      .queueCreateInfoCount = 1,
                                      .pQueueCreateInfos = &queue,
                                      .pEnabledFeatures = &(VkPhysicalDeviceFeatures){.shaderInt64 = VK_TRUE}};
@@ -173,34 +176,59 @@ void vulkan_device_unref(vulkan_device *d) {
 
 /* ---- memory ---- */
 
+/* The type of the memory of a buffer: that of its use, or one that can be imported at b->imported. */
+static int type_for(vulkan_device *d, vulkan_use use, const vulkan_buffer *b, uint32_t bits, uint32_t *out) {
+    VkMemoryHostPointerPropertiesEXT host = {.sType = VK_STRUCTURE_TYPE_MEMORY_HOST_POINTER_PROPERTIES_EXT};
+    *out = d->memory_types[use];
+    if (b->imported) {
+        const VkResult rc = d->vk.vkGetMemoryHostPointerPropertiesEXT(
+            d->handle, VK_EXTERNAL_MEMORY_HANDLE_TYPE_HOST_ALLOCATION_BIT_EXT, b->imported, &host);
+        bits = rc == VK_SUCCESS ? bits & host.memoryTypeBits : 0;
+        for (*out = 0; *out < 31 && !(bits & (1u << *out));) ++*out;
+    }
+    return bits & (1u << *out) ? RP_OK : RP_ERR_UNSUPPORTED;
+}
+
 static int bind_memory(vulkan_device *d, vulkan_use use, const char *what, vulkan_buffer *b, rp_error *err) {
     VkMemoryRequirements need;
+    uint32_t type;
     d->vk.vkGetBufferMemoryRequirements(d->handle, b->handle, &need);
-    if (!(need.memoryTypeBits & (1u << d->memory_types[use])))
+    if (type_for(d, use, b, need.memoryTypeBits, &type) || (b->imported && need.size > b->bytes))
         return base_fail(err, RP_ERR_UNSUPPORTED, "the device '%s' has no memory for buffers", d->description.name);
+    const VkImportMemoryHostPointerInfoEXT import = {
+        .sType = VK_STRUCTURE_TYPE_IMPORT_MEMORY_HOST_POINTER_INFO_EXT,
+        .handleType = VK_EXTERNAL_MEMORY_HANDLE_TYPE_HOST_ALLOCATION_BIT_EXT,
+        .pHostPointer = b->imported};
     const VkMemoryAllocateFlagsInfo flags = {.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_FLAGS_INFO,
+                                             .pNext = b->imported ? &import : NULL,
                                              .flags = VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT};
     const VkMemoryAllocateInfo info = {.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO,
                                        .pNext = &flags,
-                                       .allocationSize = need.size,
-                                       .memoryTypeIndex = d->memory_types[use]};
+                                       .allocationSize = b->imported ? b->bytes : need.size,
+                                       .memoryTypeIndex = type};
     int rc = vulkan_check(d, d->vk.vkAllocateMemory(d->handle, &info, NULL, &b->memory), what, err);
     if (!rc) rc = vulkan_check(d, d->vk.vkBindBufferMemory(d->handle, b->handle, b->memory, 0), what, err);
-    if (!rc && (use != VULKAN_ON_DEVICE || d->is_mapped))
+    if (b->imported) b->mapped = b->imported;
+    else if (!rc && (use != VULKAN_ON_DEVICE || d->is_mapped))
         rc = vulkan_check(d, d->vk.vkMapMemory(d->handle, b->memory, 0, VK_WHOLE_SIZE, 0, (void **)&b->mapped), what,
                           err);
     return rc;
 }
 
-int vulkan_buffer_new(vulkan_device *d, vulkan_use use, uint64_t bytes, const char *what, vulkan_buffer *out,
-                      rp_error *err) {
+/* imported: bytes of the process that it is, which are the buffer's if this succeeds; NULL: of the driver. */
+static int buffer_new(vulkan_device *d, vulkan_use use, uint64_t bytes, void *imported, const char *what,
+                      vulkan_buffer *out, rp_error *err) {
     BASE_ASSERT(bytes > 0 && use < VULKAN_N_USES);
+    const VkExternalMemoryBufferCreateInfo external = {
+        .sType = VK_STRUCTURE_TYPE_EXTERNAL_MEMORY_BUFFER_CREATE_INFO,
+        .handleTypes = VK_EXTERNAL_MEMORY_HANDLE_TYPE_HOST_ALLOCATION_BIT_EXT};
     const VkBufferCreateInfo info = {
         .sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO,
+        .pNext = imported ? &external : NULL,
         .size = bytes,
         .usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT |
                  VK_BUFFER_USAGE_TRANSFER_SRC_BIT | VK_BUFFER_USAGE_TRANSFER_DST_BIT};
-    *out = (vulkan_buffer){.bytes = bytes};
+    *out = (vulkan_buffer){.bytes = bytes, .imported = imported};
     if (bytes > d->max_allocation)
         return base_fail(err, RP_ERR_MEMORY, "the device '%s' allocates at most %llu MiB at once, %s needs %llu",
                          d->description.name, (unsigned long long)d->max_allocation >> 20, what,
@@ -208,6 +236,7 @@ int vulkan_buffer_new(vulkan_device *d, vulkan_use use, uint64_t bytes, const ch
     int rc = vulkan_check(d, d->vk.vkCreateBuffer(d->handle, &info, NULL, &out->handle), what, err);
     if (!rc) rc = bind_memory(d, use, what, out, err);
     if (rc) {
+        out->imported = NULL;
         vulkan_buffer_free(d, out);
         return rc;
     }
@@ -217,9 +246,27 @@ int vulkan_buffer_new(vulkan_device *d, vulkan_use use, uint64_t bytes, const ch
     return RP_OK;
 }
 
+int vulkan_buffer_new(vulkan_device *d, vulkan_use use, uint64_t bytes, const char *what, vulkan_buffer *out,
+                      rp_error *err) {
+    return buffer_new(d, use, bytes, NULL, what, out, err);
+}
+
+int vulkan_buffer_new_host(vulkan_device *d, uint64_t bytes, const char *what, vulkan_buffer *out, rp_error *err) {
+    const uint64_t alignment = d->description.host_alignment;
+    if (alignment > 0) {
+        const uint64_t whole = BASE_DIV_UP(bytes, alignment) * alignment;
+        void *pages = base_alloc_aligned((size_t)whole, (size_t)alignment);
+        if (!pages) return base_fail_memory(err, whole, what);
+        if (buffer_new(d, VULKAN_TO_HOST, whole, pages, what, out, NULL) == RP_OK) return RP_OK;
+        base_free(pages); /* drivers limit what they import */
+    }
+    return buffer_new(d, VULKAN_TO_HOST, bytes, NULL, what, out, err);
+}
+
 void vulkan_buffer_free(vulkan_device *d, vulkan_buffer *b) {
     if (b->handle) d->vk.vkDestroyBuffer(d->handle, b->handle, NULL);
     if (b->memory) d->vk.vkFreeMemory(d->handle, b->memory, NULL); /* unmaps it */
+    base_free(b->imported);
     *b = (vulkan_buffer){0};
 }
 
@@ -255,7 +302,7 @@ int vulkan_stream_wait(vulkan_stream *s, rp_error *err) {
     vulkan_device *d = s->device;
     if (!s->is_submitted) return RP_OK;
     const VkResult result = d->vk.vkWaitForFences(d->handle, 1, &s->fence, VK_TRUE, UINT64_MAX);
-    s->is_submitted = false;
+    s->is_submitted = result != VK_SUCCESS && result != VK_ERROR_DEVICE_LOST; /* it is awaited again */
     return vulkan_check(d, result, "a step", err);
 }
 

@@ -46,6 +46,9 @@ void vulkan_device_unref(vulkan_device *d); /* NULL is fine */
 extern void (*vulkan_on_device)(vulkan_device *d);
 extern bool vulkan_is_unmapped;
 
+/* Is device memory other memory than the host's, with a bus between them? */
+static inline bool vulkan_device_is_apart(const vulkan_device *d) { return !d->is_mapped; }
+
 /* RP_OK, or what a result means: RP_ERR_MEMORY, RP_ERR_IO (device loss, which is_lost keeps). what: the operation. */
 int vulkan_check(vulkan_device *d, VkResult result, const char *what, rp_error *err);
 
@@ -59,11 +62,15 @@ typedef struct vulkan_buffer {
     VkDeviceMemory memory;
     uint64_t address, bytes; /* address: of the device */
     char *mapped;            /* NULL: the host does not reach it */
+    void *imported;          /* memory of the process that it is; NULL: it is the driver's */
 } vulkan_buffer;
 
 /* RP_ERR_MEMORY, RP_ERR_IO. */
 int vulkan_buffer_new(vulkan_device *d, vulkan_use use, uint64_t bytes, const char *what, vulkan_buffer *out,
                       rp_error *err);
+/* Memory of the host that shaders read and write over the bus, mapped: pages of the process that the device imports
+ * where it can, else the driver's. RP_ERR_MEMORY, RP_ERR_IO. */
+int vulkan_buffer_new_host(vulkan_device *d, uint64_t bytes, const char *what, vulkan_buffer *out, rp_error *err);
 void vulkan_buffer_free(vulkan_device *d, vulkan_buffer *b); /* all zeros is fine */
 
 /* ---- work ---- */

@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/compiler.h"
 #include "base/error.h"
+#include "base/memory.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards those below */
 static VkInstance instance;
@@ -80,6 +81,24 @@ static const char *missing_feature(VkPhysicalDevice physical, uint32_t api_versi
     return NULL;
 }
 
+/* Alignment of imported memory of the process; 0: the driver imports none. */
+static uint64_t host_alignment(VkPhysicalDevice physical) {
+    VkPhysicalDeviceExternalMemoryHostPropertiesEXT host = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_EXTERNAL_MEMORY_HOST_PROPERTIES_EXT};
+    VkPhysicalDeviceProperties2 p = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2, .pNext = &host};
+    VkExtensionProperties *all = NULL;
+    uint32_t n = 0;
+    bool has = false;
+    if (vkEnumerateDeviceExtensionProperties(physical, NULL, &n, NULL) == VK_SUCCESS && n > 0)
+        all = base_calloc(n, sizeof(*all));
+    if (!all || vkEnumerateDeviceExtensionProperties(physical, NULL, &n, all) != VK_SUCCESS) n = 0;
+    for (uint32_t i = 0; i < n && !has; i++)
+        has = strcmp(all[i].extensionName, VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME) == 0;
+    base_free(all);
+    if (has) vkGetPhysicalDeviceProperties2(physical, &p);
+    return has ? host.minImportedHostPointerAlignment : 0;
+}
+
 static void describe(VkPhysicalDevice physical, vulkan_description *out) {
     VkPhysicalDeviceVulkan12Properties p12 = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_PROPERTIES};
     VkPhysicalDeviceVulkan11Properties p11 = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_PROPERTIES,
@@ -102,6 +121,7 @@ static void describe(VkPhysicalDevice physical, vulkan_description *out) {
             memory.memoryHeaps[i].size > out->memory_bytes)
             out->memory_bytes = memory.memoryHeaps[i].size;
     out->unusable = missing_feature(physical, p.properties.apiVersion);
+    if (!out->unusable) out->host_alignment = host_alignment(physical);
     const char *no_queue = find_queue(physical, &out->queue_family);
     if (!out->unusable) out->unusable = no_queue;
 }

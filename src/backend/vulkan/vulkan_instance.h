@@ -20,7 +20,8 @@ typedef struct vulkan_description {
     char driver[VK_MAX_DRIVER_NAME_SIZE + VK_MAX_DRIVER_INFO_SIZE];
     uint8_t driver_uuid[VK_UUID_SIZE];
     uint32_t vendor, device, driver_version, queue_family;
-    uint64_t memory_bytes; /* of its largest heap that is its own */
+    uint64_t memory_bytes;   /* of its largest heap that is its own */
+    uint64_t host_alignment; /* of memory of the process that it can import; 0: none (VK_EXT_external_memory_host) */
     const char *unusable;  /* why the backend cannot use it; NULL: it can. Static */
 } vulkan_description;
 

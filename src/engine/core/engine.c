@@ -22,6 +22,7 @@
 #include "engine/core/cost_model.h"
 #include "engine/core/drafts.h"
 #include "engine/core/engine_state.h"
+#include "engine/core/host_tier.h"
 #include "engine/core/identity.h"
 #include "engine/core/job_feature.h"
 #include "engine/core/job_tokens.h"
@@ -89,6 +90,7 @@ typedef struct whole_engine {
     draft_exploration exploration;
     engine_steps steps;
     engine_meter meter;
+    host_tier host;
     background_work background_tasks;
     scaffolds scaffolds;
     auto_prefills auto_prefills;
@@ -117,6 +119,7 @@ static rp_engine *engine_new(rp_model *model) {
     w->engine.exploration = &w->exploration;
     w->engine.steps = &w->steps;
     w->engine.meter = &w->meter;
+    w->engine.host = &w->host;
     w->engine.background_tasks = &w->background_tasks;
     w->engine.scaffolds = &w->scaffolds;
     w->engine.auto_prefills = &w->auto_prefills;
@@ -268,27 +271,32 @@ const char *rp_store_state_name(rp_store_state state) {
 #define PROGRAM_BYTES ((uint64_t)24 << 20)
 #define TOKEN_BYTES 256
 
-/* Bytes for the KV cache: as set in the options, within what the rest leaves. */
-static int kv_budget(rp_engine *e, const rp_engine_options *o, uint64_t *out, rp_error *err) {
+/* Bytes for the KV cache, as set in the options, within what the rest leaves: of the memory that is computed with, and
+ * of RAM besides, where that is a device's. */
+static int kv_budget(rp_engine *e, const rp_engine_options *o, uint64_t *out, uint64_t *ram, rp_error *err) {
+    const bool is_apart = host_tier_is_apart(e);
     uint64_t n_vocab = (uint64_t)e->model->net.hp.n_vocab;
     uint64_t logits = (uint64_t)e->steps->max_logits * (uint64_t)e->model->net.hp.n_outputs * sizeof(float);
     logits += audit_bytes(o, e->model->net.hp.n_vocab);
     uint64_t hidden = (uint64_t)e->steps->max_rows * (uint64_t)e->model->net.hp.n_embd * sizeof(float);
     rp_memory m = {0};
-    *out = o->kv_budget_bytes ? o->kv_budget_bytes : o->ram_bytes ? UINT64_MAX
+    *ram = o->kv_budget_bytes ? o->kv_budget_bytes : o->ram_bytes ? UINT64_MAX
                                                                   : DEFAULT_BUDGET_BYTES;
     e->backend->ops->usage(e->backend, &m);
     if (e->draft_model) draft_model_usage(e->draft_model, &m);
     uint64_t rest = m.weights + m.file + m.activations + logits + hidden + n_vocab * TOKEN_BYTES + PROGRAM_BYTES;
     e->other_bytes = rest;
     const uint64_t most = e->backend->ops->kv_limit ? e->backend->ops->kv_limit(e->backend) : UINT64_MAX;
-    *out = BASE_MIN(*out, most);
+    if (is_apart) *out = o->device->ram_bytes ? most : DEFAULT_BUDGET_BYTES;
+    else *out = BASE_MIN(*ram, most);
     if (most < MIN_KV_BYTES)
         return base_fail(err, RP_ERR_BUDGET,
                          "the limit on the device's memory (%llu MiB) leaves none for the KV cache: raise it",
                          (unsigned long long)o->device->ram_bytes >> 20);
     if (o->ram_bytes == 0) return RP_OK;
     uint64_t left = o->ram_bytes > rest ? (o->ram_bytes - rest) / ENGINE_TABLE_SHARE * (ENGINE_TABLE_SHARE - 1) : 0;
+    *ram = BASE_MIN(*ram, left);
+    if (is_apart) return RP_OK;
     *out = BASE_MIN(*out, left);
     if (left >= MIN_KV_BYTES && left >= o->kv_min_bytes) return RP_OK;
     if (left >= MIN_KV_BYTES)
@@ -366,7 +374,7 @@ static int open_draft(rp_engine *e, const rp_engine_options *o, rp_error *err) {
 
 static int engine_open_parts(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     base_cpu_level level;
-    uint64_t budget;
+    uint64_t budget, ram;
     int rc = open_shape(e, o, err);
     if (!rc) rc = base_cpu_detect(&level, err);
     if (!rc) rc = open_weights(e, o, err);
@@ -387,10 +395,12 @@ static int engine_open_parts(rp_engine *e, const rp_engine_options *o, rp_error 
     if ((rc = backend_open(&e->backend, e->device, &e->model->net, &options, err)) ||
         (rc = model_forward_new(&e->forward, e->model, e->backend, e->steps->max_rows, e->steps->max_logits, err)) ||
         (rc = open_draft(e, o, err)) ||
-        (rc = kv_budget(e, o, &budget, err)) ||
-        (rc = e->draft_model ? draft_model_open_kv(e->draft_model, o->draft_kv_bytes, &budget, err) : RP_OK) ||
+        (rc = kv_budget(e, o, &budget, &ram, err)) ||
+        (rc = e->draft_model ? draft_model_open_kv(e->draft_model, o->draft_kv_bytes,
+                                                   host_tier_is_apart(e) ? &ram : &budget, err) : RP_OK) ||
         (rc = kv_pool_new(&e->pool, &e->states->shape, budget, e->backend->ops->memory(e->backend), err)) ||
-        (rc = span_store_new(&e->store, e->pool, err)) || (rc = span_tree_new(&e->tree, e->store, err)) ||
+        (rc = span_store_new(&e->store, e->pool, err)) ||
+        (rc = host_tier_open(e, ram, o->device->kv_in_place, err)) || (rc = span_tree_new(&e->tree, e->store, err)) ||
         (rc = steps_open(e, err)))
         return rc;
     if (!(e->running = base_calloc((size_t)e->max_running, sizeof(*e->running))))
@@ -532,6 +542,7 @@ size_t rp_engine_close(rp_engine *e, int64_t timeout_ms) {
     span_tree_free(e->tree);
     size_t n_lost = span_store_close(e->store, deadline);
     record_cipher_close(e->cipher);
+    host_tier_close(e);
     kv_pool_free(e->pool);
     base_free(e->kv_layers);
     if (e->backend) e->backend->ops->free(e->backend);

@@ -17,6 +17,7 @@
 #include "engine/core/drafts.h"
 #include "engine/core/abilities.h"
 #include "engine/core/engine_state.h"
+#include "engine/core/host_tier.h"
 #include "engine/core/job.h"
 #include "engine/core/job_feature.h"
 #include "engine/reuse/moved_kv.h"
@@ -148,7 +149,10 @@ static int list_stretches(const rp_job *c, stretch_list *list, rp_error *err) {
     return RP_OK;
 }
 
-static const char *tier_of(bool from_disk) { return from_disk ? "disk" : "ram"; }
+static const char *tier_of(const rp_job *c, span_found from) {
+    if (from == SPAN_FOUND_DISK) return "disk";
+    return from == SPAN_FOUND_RAM && host_tier_is_apart(c->engine) ? "device" : "ram";
+}
 
 static void add_stretch(rp_job *c, const pml_item *item, const char *path, const stretch *s, int32_t pos, int32_t n) {
     rp_result *r = c->result;
@@ -166,7 +170,7 @@ static void add_stretch(rp_job *c, const pml_item *item, const char *path, const
         .n_tokens = n,
         .position = pos,
         .shift = s->shift,
-        .tier = s->is_view ? tier_of(s->step->from_disk) : "",
+        .tier = s->is_view ? tier_of(c, s->step->from) : "",
     };
     out->reason = s->is_view ? "" : s->reason ? s->reason
                                               : reason_of_run(c, item, pos, n);
@@ -284,7 +288,7 @@ static void describe_view(rp_job *c, const pml_item *item, const char *path, con
         .n_tokens = item->n_counted,
         .position = pml_item_first_position(c->plan, item),
         .shift = item->shift,
-        .tier = need->missed ? "computed" : tier_of(need->from_disk),
+        .tier = need->missed ? "computed" : tier_of(c, need->from),
         .reason = need->reason,
         .kept = item->reduced ? kept_share(s, item->n_counted, need) : 1,
         .kept_by = item->reduced ? reduction_method_name(l->formats.method) : "",

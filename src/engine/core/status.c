@@ -12,6 +12,7 @@
 #include "engine/background/scaffolds.h"
 #include "engine/core/draft_model.h"
 #include "engine/core/engine_state.h"
+#include "engine/core/host_tier.h"
 #include "engine/core/job.h"
 #include "engine/core/load.h"
 #include "engine/core/scheduler.h"
@@ -31,6 +32,15 @@ void engine_publish(rp_engine *e) {
         .kv_limit = states.budget_bytes,
         .most = e->other_bytes + states.budget_bytes / (ENGINE_TABLE_SHARE - 1) * ENGINE_TABLE_SHARE,
     };
+    rp_device_usage device = {0};
+    if (e->backend->ops->device_usage) e->backend->ops->device_usage(e->backend, &device);
+    if (host_tier_is_apart(e)) { /* KV of the device takes no RAM but its tables */
+        const kv_pool_stats host = e->host->pool ? kv_pool_get_stats(e->host->pool) : (kv_pool_stats){0};
+        memory.kv = host.slab_bytes;
+        memory.kv_limit = host.budget_bytes;
+        memory.most = e->other_bytes + host.budget_bytes +
+                      (states.budget_bytes + host.budget_bytes) / (ENGINE_TABLE_SHARE - 1);
+    }
     rp_store_stats stats = {.budget_bytes = states.budget_bytes, .used_bytes = states.used_bytes};
     if (e->draft_model) {
         const kv_pool_stats draft = kv_pool_get_stats(e->draft_model->pool);
@@ -50,6 +60,7 @@ void engine_publish(rp_engine *e) {
     e->board->status = (engine_status){
         .memory = memory,
         .store = stats,
+        .device = device,
         .scaffolds = e->scaffolds->stats,
         .running = running,
         .background = e->background_tasks->n_tasks,
@@ -101,6 +112,13 @@ int rp_engine_store_stats(rp_engine *e, rp_store_stats *out) {
     if (!e || base_sized_check(out, "rp_store_stats", NULL)) return RP_ERR_INVALID;
     engine_status status = engine_read_status(e);
     base_sized_write(out, &status.store, sizeof(status.store));
+    return RP_OK;
+}
+
+int rp_engine_device_usage(rp_engine *e, rp_device_usage *out) {
+    if (!e || base_sized_check(out, "rp_device_usage", NULL)) return RP_ERR_INVALID;
+    engine_status status = engine_read_status(e);
+    base_sized_write(out, &status.device, sizeof(status.device));
     return RP_OK;
 }
 

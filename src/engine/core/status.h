@@ -8,12 +8,14 @@
 #include <stdint.h>
 
 #include "reprise.h"
+#include "reprise_device.h"
 #include "reprise_store.h"
 #include "reprise_cluster.h"
 
 typedef struct engine_status {
     rp_memory memory;
     rp_store_stats store;
+    rp_device_usage device;
     rp_scaffold_stats scaffolds;
     int32_t running;     /* requests, those that wait for their KV to be written included */
     int32_t background;  /* tasks that have not ended */

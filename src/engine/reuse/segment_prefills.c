@@ -485,7 +485,7 @@ static bool look_up_reduced(rp_engine *e, const pml_segment *s, segment_need *ne
         const base_key key = pml_reduced_key(s, i);
         span_found found;
         kv_span *span = span_store_get(e->store, &key, &found), **spans = need->spans;
-        need->from_disk |= found == SPAN_FOUND_DISK;
+        need->from = span_found_slower(need->from, found);
         if (span && i == 0) n = kv_span_parts(span);
         if (span && i == 0 && !(spans = base_calloc((size_t)n, sizeof(*spans))))
             kv_span_unref(span), span = NULL, found = SPAN_FOUND_NO_MEMORY;
@@ -508,7 +508,7 @@ static bool segment_prefills_look_up(rp_engine *e, const pml_layout *l, const pm
         const base_key *key = &pml_segment_keys(l, s)[i];
         span_found found;
         need->spans[i] = span_store_get(e->store, key, &found);
-        need->from_disk |= found == SPAN_FOUND_DISK;
+        need->from = span_found_slower(need->from, found);
         const int32_t n = BASE_MIN(KV_SPAN_TOKENS, s->n_tokens - i * KV_SPAN_TOKENS);
         const kv_span *span = need->spans[i];
         if (span && kv_span_tokens(span) == n && pml_segment_has_kept(l, s, i, span)) continue;
@@ -523,7 +523,7 @@ static kv_span *get_states(rp_engine *e, const pml_layout *l, const pml_segment 
     const base_key key = states_name(l, s);
     span_found found;
     kv_span *states = span_store_get(e->store, &key, &found);
-    need->from_disk |= found == SPAN_FOUND_DISK;
+    need->from = span_found_slower(need->from, found);
     if (!states) need->reason = found == SPAN_FOUND_NO_MEMORY ? "memory" : "checkpoint";
     return states;
 }

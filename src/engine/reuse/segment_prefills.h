@@ -12,6 +12,7 @@
 
 #include "engine/reuse/segment_reduction.h"
 #include "engine/core/sequence.h"
+#include "store/span_store.h"
 #include "pml/layout.h"
 #include "reprise_pml.h"
 
@@ -42,7 +43,7 @@ typedef struct segment_view {
 struct segment_need {
     segment_view view;
     bool missed;              /* a cache miss */
-    bool from_disk;           /* a hit on disk, not in RAM */
+    span_found from;          /* the slowest tier of its spans */
     const char *reason;       /* of the miss; "" for a hit */
     int32_t n_spans;          /* reduced: of its parts; 0 while they are prefilled */
     kv_span **spans;          /* [n_spans] references; NULL while they are prefilled */

@@ -83,7 +83,7 @@ static void pin_in(span_budget *b, span_tier tier, uint32_t i) {
     if (b->pinned_bytes[tier] + p->bytes > b->bytes[tier] / PIN_SHARE) {
         base_log(b->reported_pins ? BASE_LOG_DEBUG : BASE_LOG_WARN,
                  "store: pins take half of the budget %s: further pinned spans can be evicted",
-                 tier == TIER_RAM ? "in RAM" : "on disk");
+                 tier == TIER_DISK ? "on disk" : "in RAM");
         b->reported_pins = true;
         return;
     }
@@ -164,10 +164,11 @@ void span_budget_settle(span_budget *b) {
 
 void span_budget_update_cost(span_budget *b, uint32_t i) {
     const span_entry *e = &b->index->entries[i];
-    if (span_entry_is_in(e, TIER_RAM)) eviction_set_cost(b->tiers[TIER_RAM], i, cost_in(e, TIER_RAM));
+    const span_tier tier = span_entry_place(e);
+    if (span_entry_is_in(e, tier)) eviction_set_cost(b->tiers[tier], i, cost_in(e, tier));
 }
 
-static bool ram_may_go(void *user, uint32_t i) {
+static bool span_may_go(void *user, uint32_t i) {
     return kv_span_is_unshared(((const span_index *)user)->entries[i].span);
 }
 
@@ -179,7 +180,7 @@ static bool disk_may_go(void *user, uint32_t i) {
 }
 
 uint32_t span_budget_victim(span_budget *b, span_tier tier, uint32_t group) {
-    const uint32_t i = eviction_victim(b->tiers[tier], group, tier == TIER_RAM ? ram_may_go : disk_may_go, b->index);
+    const uint32_t i = eviction_victim(b->tiers[tier], group, tier == TIER_DISK ? disk_may_go : span_may_go, b->index);
     const span_place *p = i == EVICTION_NONE ? NULL : &b->index->entries[i].places[tier];
     BASE_ASSERT(!p || (p->is_there && p->pinned_bytes == 0)); /* invariant 3 */
     return i;
@@ -188,7 +189,9 @@ uint32_t span_budget_victim(span_budget *b, span_tier tier, uint32_t group) {
 bool span_budget_was_dropped(const span_budget *b, const base_key *key) {
     uint64_t name;
     memcpy(&name, key->bytes, sizeof(name));
-    return eviction_was_dropped(b->tiers[TIER_RAM], name) || eviction_was_dropped(b->tiers[TIER_DISK], name);
+    bool was_dropped = false;
+    for (int tier = 0; tier < N_TIERS && !was_dropped; tier++) was_dropped = eviction_was_dropped(b->tiers[tier], name);
+    return was_dropped;
 }
 
 /* ---- uses ---- */
@@ -256,8 +259,9 @@ void span_budget_use(span_budget *b, uint32_t i, const span_terms *terms) {
     e->use.uses++;
     e->use.last_use = b->now();
     e->is_noted = false;
-    if (span_entry_is_in(e, TIER_RAM) && !e->arriving) eviction_use(b->tiers[TIER_RAM], i);
-    if (span_entry_is_in(e, TIER_DISK)) eviction_use(b->tiers[TIER_DISK], i);
+    for (int tier = 0; tier < N_TIERS; tier++)
+        if (span_entry_is_in(e, (span_tier)tier) && !(tier == TIER_RAM && e->arriving))
+            eviction_use(b->tiers[tier], i);
     e->arriving = false;
     if (terms) set_terms(b, i, terms);
     span_budget_keep(b, i);

@@ -11,7 +11,7 @@
  *   2. Pins of a tier take at most half of its budget; kept entries at most half of what pins leave, and those of a
  *   tenant
  *      with a quota at most half of that.
- *   3. A victim is never pinned, and nobody but the store references it (in RAM), or reads or writes it (on disk).
+ *   3. A victim is never pinned, and nobody but the store references it (in memory), or reads or writes it (on disk).
  *
  * Used by one thread.
  */
@@ -75,7 +75,7 @@ void span_budget_leave(span_budget *b, span_tier tier, uint32_t i, bool evicted)
 eviction_item span_budget_item(const span_budget *b, span_tier tier, uint32_t i, uint64_t bytes, float idle);
 /* Sets the parents of the items of all entries on disk, which were added in any order. */
 void span_budget_settle(span_budget *b);
-/* Updates the cost of an entry in RAM, which depends on its record. */
+/* Updates the cost of an entry in memory, which depends on its record. */
 void span_budget_update_cost(span_budget *b, uint32_t i);
 /* The entry to evict next from a tier: of a group, or of all (EVICTION_NONE). EVICTION_NONE: there is none. */
 uint32_t span_budget_victim(span_budget *b, span_tier tier, uint32_t group);

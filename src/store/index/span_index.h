@@ -10,9 +10,10 @@
  *
  * Invariants:
  *
- *   1. An entry in RAM has a span, which is sealed and has the entry's key; it is in LIST_RAM.
+ *   1. An entry in RAM, or in host memory, has a span, which is sealed and has the entry's key, and is in one of the
+ *      two; it is in LIST_RAM, or in LIST_HOST.
  *   2. An entry in the disk tier has the form of its record.
- *   3. An entry that waits to be written is in RAM; until its write begins it has the row of its future record.
+ *   3. An entry that waits to be written has a span; until its write begins it has the row of its future record.
  *   4. An entry without a place is removed at once.
  *   5. An entry without usable KV, of an unreadable record alone, has no owner: the key is a miss, until a recomputed
  *      span takes the entry over.
@@ -27,16 +28,19 @@
 #define SPAN_INDEX_NONE UINT32_MAX
 #define SPAN_INDEX_MAX ((size_t)1 << 26)
 
-/* TIER_DISK: the tier below RAM, whatever it is (tier.h). */
+/* TIER_RAM: the memory that is computed with: the device's, where the backend has one. TIER_HOST: the host's then, for
+ * what is evicted from the device. TIER_DISK: the tier below, whatever it is (tier.h). */
 typedef enum span_tier {
     TIER_RAM,
     TIER_DISK,
+    TIER_HOST,
     N_TIERS,
 } span_tier;
 
 /* From LIST_DUE on: spans that are not in the disk tier yet (span_write_back.h). */
 typedef enum span_list_kind {
     LIST_RAM,
+    LIST_HOST,
     LIST_DUE,     /* to be written as soon as the tier accepts them */
     LIST_ONCE,    /* text that was used once: written when nothing is due */
     LIST_WRITING, /* passed to the tier */
@@ -60,7 +64,7 @@ typedef struct span_entry {
     bool used;     /* else it is in the free list */
     bool arriving; /* it came into RAM for a use that is not counted yet */
     bool is_noted; /* the tier has the current use */
-    bool fetched;  /* read by span_store_fetch, no get yet */
+    span_tier fetched; /* span_store_fetch moved it to RAM from that tier, no get yet; TIER_RAM: it did not */
     uint8_t tiers; /* as last reported: span_store_set_on_change */
     base_key key;
     record_kind kind; /* texts and states have a parent in eviction; others may be pinned */
@@ -68,7 +72,7 @@ typedef struct span_entry {
     char *label;      /* of a module, or of its reduced KV; NULL: unknown */
     void *owner;
     span_place places[N_TIERS];
-    kv_span *span;        /* in RAM; NULL: it is not there */
+    kv_span *span;        /* in RAM or in host memory; NULL: in neither */
     kv_span_form *form;   /* of its record, with its arrays (base_free); NULL: not in the disk tier */
     record_row *row;      /* not written yet: its future row; NULL otherwise */
     span_list_kind waits; /* the list of spans to write that it is in; LIST_RAM: none */
@@ -110,6 +114,10 @@ void span_index_unlink(span_index *x, span_list_kind list, uint32_t i);
 void span_entry_set_label(span_entry *e, const char *label);
 
 static inline bool span_entry_is_in(const span_entry *e, span_tier tier) { return e->places[tier].is_there; }
+/* The tier of its span. */
+static inline span_tier span_entry_place(const span_entry *e) {
+    return e->places[TIER_HOST].is_there ? TIER_HOST : TIER_RAM;
+}
 /* Is there a record that is readable, as far as known? */
 static inline bool span_entry_can_read(const span_entry *e) {
     return e->places[TIER_DISK].is_there && !e->places[TIER_DISK].is_unreadable;

@@ -20,6 +20,12 @@ int span_places_open(span_places *p, kv_pool *pool) {
     return span_budget_open(&p->budget, &p->index, kv_pool_get_stats(pool).budget_bytes);
 }
 
+void span_places_set_host(span_places *p, kv_pool *host) {
+    BASE_ASSERT(p->index.n_used == 0 && kv_pool_block_bytes(host) == kv_pool_block_bytes(p->pool));
+    p->host = host;
+    p->budget.bytes[TIER_HOST] = p->stats.host_budget_bytes = kv_pool_get_stats(host).budget_bytes;
+}
+
 void span_places_close(span_places *p) {
     tier_close(p->tier);
     span_budget_close(&p->budget);
@@ -30,7 +36,7 @@ void span_places_close(span_places *p) {
 
 void span_places_report(span_places *p, uint32_t i) {
     span_entry *e = entry_at(p, i);
-    const uint32_t in_ram = span_entry_is_in(e, TIER_RAM) ? RP_TIER_RAM : 0,
+    const uint32_t in_ram = e->span ? RP_TIER_RAM : 0,
                    on_disk = span_entry_has_record(e) ? RP_TIER_DISK : 0;
     const uint32_t tiers = in_ram | on_disk;
     if (!p->on_change || tiers == e->tiers) return;
@@ -40,43 +46,125 @@ void span_places_report(span_places *p, uint32_t i) {
 
 /* ---- RAM ---- */
 
+/* Adds an entry to the list, and to the counts, of its span's tier; removes it from them. */
+static void span_places_link(span_places *p, uint32_t i) {
+    const span_entry *e = entry_at(p, i);
+    const bool in_host = span_entry_place(e) == TIER_HOST;
+    span_index_link(&p->index, in_host ? LIST_HOST : LIST_RAM, i);
+    *(in_host ? &p->stats.host_spans : &p->stats.spans) += 1;
+    *(in_host ? &p->stats.host_bytes : &p->stats.bytes) += kv_span_bytes(e->span);
+}
+
+static void span_places_unlink(span_places *p, uint32_t i) {
+    const span_entry *e = entry_at(p, i);
+    const bool in_host = span_entry_place(e) == TIER_HOST;
+    uint64_t *spans = in_host ? &p->stats.host_spans : &p->stats.spans,
+             *bytes = in_host ? &p->stats.host_bytes : &p->stats.bytes;
+    BASE_ASSERT(e->span && *spans > 0 && *bytes >= kv_span_bytes(e->span));
+    span_index_unlink(&p->index, in_host ? LIST_HOST : LIST_RAM, i);
+    *spans -= 1;
+    *bytes -= kv_span_bytes(e->span);
+}
+
 int span_places_enter_ram(span_places *p, uint32_t i, kv_span *span) {
     span_entry *e = entry_at(p, i);
-    BASE_ASSERT(!e->span && kv_span_is_sealed(span) &&
+    BASE_ASSERT(!e->span && kv_span_is_sealed(span) && kv_span_memory(span) == kv_pool_memory(p->pool) &&
                 base_key_equal(kv_span_key(span), &e->key)); /* invariant 1 of the index */
     const int rc = span_budget_enter(&p->budget, TIER_RAM, i, kv_span_bytes(span), 0);
     if (rc) return rc;
     e->places[TIER_RAM].is_written = true;
     e->span = kv_span_ref(span);
-    span_index_link(&p->index, LIST_RAM, i);
-    p->stats.spans++;
-    p->stats.bytes += kv_span_bytes(span);
+    span_places_link(p, i);
     span_places_report(p, i);
     return RP_OK;
 }
 
 void span_places_leave_ram(span_places *p, uint32_t i, bool evicted) {
     span_entry *e = entry_at(p, i);
-    BASE_ASSERT(e->span && p->stats.spans > 0 && p->stats.bytes >= kv_span_bytes(e->span));
     span_places_cancel(p, i, evicted);
-    span_budget_leave(&p->budget, TIER_RAM, i, evicted);
-    span_index_unlink(&p->index, LIST_RAM, i);
-    p->stats.spans--;
-    p->stats.bytes -= kv_span_bytes(e->span);
+    span_places_unlink(p, i);
+    span_budget_leave(&p->budget, span_entry_place(e), i, evicted);
     BASE_TRACE(STORE, "%s a span of %d tokens", span_entry_is_in(e, TIER_DISK) ? "demote" : "evict",
                kv_span_tokens(e->span));
     kv_span_unref(e->span);
     e->span = NULL;
-    e->fetched = false;
+    e->fetched = TIER_RAM;
     span_places_report(p, i);
 }
 
 static bool may_be_taken(const span_entry *e) {
-    return !span_entry_is_held(e) && e->places[TIER_RAM].pinned_bytes == 0;
+    return !span_entry_is_held(e) && e->places[span_entry_place(e)].pinned_bytes == 0;
 }
+
+/* ---- host memory ---- */
+
+/* Moves an entry's span to the other memory. evicted: its key enters the ghost list of the tier that it leaves. */
+static int span_places_move(span_places *p, uint32_t i, span_tier to, bool evicted) {
+    span_entry *e = entry_at(p, i);
+    const span_tier from = span_entry_place(e);
+    BASE_ASSERT(from != to && from != TIER_DISK && to != TIER_DISK);
+    span_places_unlink(p, i);
+    int rc = span_budget_enter(&p->budget, to, i, kv_span_bytes(e->span), 0);
+    if (!rc && (rc = kv_span_move(e->span, to == TIER_HOST ? p->host : p->pool, NULL)))
+        span_budget_leave(&p->budget, to, i, false);
+    if (!rc) {
+        span_budget_leave(&p->budget, from, i, evicted);
+        e->places[to].is_written = true;
+        BASE_TRACE(STORE, "%s a span of %d tokens", to == TIER_HOST ? "demote to host memory" : "promote",
+                   kv_span_tokens(e->span));
+    }
+    span_places_link(p, i);
+    return rc;
+}
+
+int span_places_promote(span_places *p, uint32_t i) {
+    const uint64_t bytes = kv_span_bytes(entry_at(p, i)->span);
+    entry_at(p, i)->arriving = true;
+    const int rc = span_places_move(p, i, TIER_RAM, false);
+    entry_at(p, i)->arriving = !rc;
+    if (rc) return rc;
+    p->stats.host_reads++;
+    p->stats.host_read_bytes += bytes;
+    span_places_fit_quota(p, entry_at(p, i)->tenant);
+    return RP_OK;
+}
+
+/* Evicts one span from host memory: of a group, or of all. */
+static bool evict_from_host(span_places *p, uint32_t group) {
+    const uint32_t i = span_budget_victim(&p->budget, TIER_HOST, group);
+    if (i == EVICTION_NONE) return false;
+    BASE_ASSERT(may_be_taken(entry_at(p, i))); /* invariant 3 of the budget */
+    span_places_leave_ram(p, i, true);
+    p->stats.host_evictions++;
+    span_places_settle(p, i);
+    return true;
+}
+
+static bool fits_host(const span_places *p, uint64_t bytes) {
+    const kv_pool_stats host = kv_pool_get_stats(p->host);
+    return host.used_bytes + bytes <= host.budget_bytes;
+}
+
+/* Moves a span from RAM to host memory, in place of the spans of lowest priority there. false: it does not. */
+static bool demote(span_places *p, uint32_t i, bool evicted) {
+    const span_entry *e = entry_at(p, i);
+    const uint64_t bytes = kv_span_bytes(e->span);
+    if (!p->host || bytes == 0 || bytes > p->budget.bytes[TIER_HOST]) return false;
+    while (!span_budget_fits_quota(&p->budget, e->tenant, TIER_HOST, bytes))
+        if (!evict_from_host(p, span_budget_group(&p->budget, e->tenant))) return false;
+    while (!fits_host(p, bytes))
+        if (!evict_from_host(p, EVICTION_NONE)) return false;
+    if (span_places_move(p, i, TIER_HOST, evicted)) return false;
+    p->stats.host_writes++;
+    p->stats.host_write_bytes += bytes;
+    return true;
+}
+
+/* ---- eviction from RAM ---- */
 
 static void take_from_ram(span_places *p, uint32_t i, bool evicted) {
     BASE_ASSERT(may_be_taken(entry_at(p, i))); /* invariant 3 of the budget */
+    if (demote(p, i, evicted)) return;
     span_places_leave_ram(p, i, evicted);
     span_places_settle(p, i);
 }
@@ -110,6 +198,7 @@ bool span_places_reclaim(span_places *p) {
 void span_places_fit_quota(span_places *p, uint32_t tenant) {
     const uint32_t g = span_budget_group(&p->budget, tenant);
     while (!span_budget_fits_quota(&p->budget, tenant, TIER_RAM, 0) && evict_from_ram(p, g)) continue;
+    while (!span_budget_fits_quota(&p->budget, tenant, TIER_HOST, 0) && evict_from_host(p, g)) continue;
 }
 
 /* ---- disk ---- */
@@ -192,7 +281,7 @@ void span_places_settle(span_places *p, uint32_t i) {
 void span_places_lose(span_places *p, uint32_t i) {
     span_entry *e = entry_at(p, i);
     if (span_entry_is_in(e, TIER_DISK)) e->places[TIER_DISK].is_unreadable = true;
-    if (span_entry_is_in(e, TIER_RAM)) span_places_leave_ram(p, i, false);
+    if (e->span) span_places_leave_ram(p, i, false);
     span_budget_update_cost(&p->budget, i);
     span_places_report(p, i);
     span_places_settle(p, i);
@@ -200,7 +289,7 @@ void span_places_lose(span_places *p, uint32_t i) {
 
 void span_places_drop(span_places *p, uint32_t i) {
     const span_entry *e = entry_at(p, i);
-    if (span_entry_is_in(e, TIER_RAM)) span_places_leave_ram(p, i, false);
+    if (e->span) span_places_leave_ram(p, i, false);
     if (span_entry_is_in(e, TIER_DISK)) span_places_leave_disk(p, i, TIER_EVICT, false);
     span_places_settle(p, i);
 }
@@ -211,7 +300,7 @@ void span_places_expire(span_places *p, uint32_t i) {
     BASE_TRACE(STORE, "a span has expired");
     p->stats.expired++;
     span_budget_expire(&p->budget, i);
-    if (span_entry_is_in(e, TIER_RAM)) span_places_leave_ram(p, i, alone);
+    if (e->span) span_places_leave_ram(p, i, alone);
     if (span_entry_is_in(e, TIER_DISK)) span_places_leave_disk(p, i, TIER_EVICT, alone);
     span_places_settle(p, i);
 }
@@ -265,7 +354,7 @@ uint64_t span_places_idle_bytes_of(const span_places *p, uint32_t i) {
     const span_entry *e = &p->index.entries[i];
     BASE_ASSERT(e->span || e->form); /* invariant 4 of the index */
     if (!e->span) return (uint64_t)kv_form_blocks(p->pool, e->form) * kv_pool_block_bytes(p->pool);
-    return span_entry_is_held(e) ? 0 : kv_span_bytes(e->span);
+    return span_entry_is_held(e) ? 0 : kv_span_bytes(e->span); /* in host memory: it is promoted */
 }
 
 int64_t span_places_free_blocks(const span_places *p) {

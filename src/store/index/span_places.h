@@ -6,6 +6,10 @@
  *                            |                                               |   |
  *                            +--leave_ram, settle--> removed <--leave_disk, settle +--lose--> unreadable --enter_ram-->
  *
+ * With a host tier (span_places_set_host), what leaves RAM without its removal moves there, and back for its next use:
+ *
+ *   RAM --demote--> host --promote--> RAM          host --evicted--> removed, or disk alone
+ *
  *   queue    none --queue--> LIST_DUE, LIST_ONCE, LIST_WRITING --unqueue--> none
  *
  * Invariants: those of span_index.h and span_budget.h hold between two calls, except that an entry that has left a tier
@@ -36,6 +40,7 @@ typedef struct span_places {
     span_index index;
     span_budget budget;
     kv_pool *pool;
+    kv_pool *host;    /* what the host tier takes its blocks from; NULL: there is none */
     store_tier *tier; /* NULL: none */
     span_store_on_drop on_drop;
     void *drop_user;
@@ -50,9 +55,15 @@ void span_places_close(span_places *p);              /* with all entries; the ti
 
 /* ---- tiers ---- */
 
-/* Gives an entry that is not in RAM a span, with one reference. RP_ERR_MEMORY: it does not. */
+/* Spans that are evicted from RAM, the device's memory, move to this pool of the host's (kv_span_move), within its
+ * budget. Borrowed. Once, before the first entry. */
+void span_places_set_host(span_places *p, kv_pool *host);
+/* Moves the span of an entry from host memory to RAM. The caller has a reference, and nobody else but the store.
+ * RP_ERR_BUDGET, RP_ERR_MEMORY, RP_ERR_IO: it does not. */
+int span_places_promote(span_places *p, uint32_t i);
+/* Gives an entry that has no span one, with one reference. RP_ERR_MEMORY: it does not. */
 int span_places_enter_ram(span_places *p, uint32_t i, kv_span *span);
-/* Removes the span from RAM; the entry stays. evicted: its key enters the ghost list. */
+/* Removes the span from memory, the device's or the host's; the entry stays. evicted: its key enters the ghost list. */
 void span_places_leave_ram(span_places *p, uint32_t i, bool evicted);
 /* A copy of a record's form in a block of its own (base_free); NULL: out of memory. n_layers: of the form, which may be
  * another model's: then *is_own is false, and the copy lacks its arrays. */

@@ -65,7 +65,7 @@ typedef enum span_end {
 typedef struct span_step {
     span_node *node; /* referenced */
     kv_span *span;   /* a reference; NULL for a root */
-    bool from_disk;  /* it was not in RAM at the lookup */
+    span_found from; /* its tier at the lookup */
     int32_t first_token, first_slot, n_tokens;
 } span_step;
 

@@ -191,6 +191,7 @@ static bool is_accepted(const span_write_back *w, const span_entry *e) {
 
 /* The reference that the write takes must not use reserved blocks. */
 static bool leaves_reserved(const span_write_back *w, const span_entry *e) {
+    if (span_entry_place(e) == TIER_HOST) return true;
     const int64_t blocks = (int64_t)(kv_span_bytes(e->span) / kv_pool_block_bytes(w->places->pool));
     return span_entry_is_held(e) || blocks <= span_places_free_blocks(w->places);
 }
