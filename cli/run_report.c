@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 
 #include <math.h>
+#include <string.h>
 
 #include "common/json_out.h"
 #include "run_form.h"
@@ -233,7 +234,7 @@ static void print_text(FILE *to, const char *label, const char *text) {
 static const char *plan_item_how(const rp_plan_item *p) {
     if (!p->is_view) return "computed";
     if (p->tier[0] == 'c') return "computed, stored";
-    if (p->tier[0] == 'd') return p->shift != 0 ? "from disk, shifted" : "from disk";
+    if (strcmp(p->tier, "disk") == 0) return p->shift != 0 ? "from disk, shifted" : "from disk";
     return p->shift != 0 ? "reused, shifted" : "reused";
 }
 

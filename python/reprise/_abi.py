@@ -189,6 +189,10 @@ RP_STORE_UNWRITTEN = 2
 RP_STORE_READ_ONLY = 3
 RP_STORE_UNUSABLE = 4
 
+RP_KV_IN_PLACE_AUTO = 0
+RP_KV_IN_PLACE_ALWAYS = 1
+RP_KV_IN_PLACE_NEVER = 2
+
 RP_LINT_ERROR = 0
 RP_LINT_WARNING = 1
 RP_LINT_NOTE = 2
@@ -1644,6 +1648,16 @@ class rp_store_stats(Structure):
     disk_faults: int
     disk_state: int
     disk_trouble: Bytes | None
+    host_spans: int
+    host_bytes: int
+    host_budget_bytes: int
+    host_hits: int
+    host_in_place: int
+    host_evictions: int
+    host_reads: int
+    host_read_bytes: int
+    host_writes: int
+    host_write_bytes: int
     _fields_ = [
         ("struct_size", c_uint32),
         ("spans", c_uint64),
@@ -1673,6 +1687,16 @@ class rp_store_stats(Structure):
         ("disk_faults", c_uint64),
         ("disk_state", c_int),
         ("disk_trouble", c_char_p),
+        ("host_spans", c_uint64),
+        ("host_bytes", c_uint64),
+        ("host_budget_bytes", c_uint64),
+        ("host_hits", c_uint64),
+        ("host_in_place", c_uint64),
+        ("host_evictions", c_uint64),
+        ("host_reads", c_uint64),
+        ("host_read_bytes", c_uint64),
+        ("host_writes", c_uint64),
+        ("host_write_bytes", c_uint64),
     ]
 
 
@@ -1838,10 +1862,49 @@ class rp_device_options(Structure):
     struct_size: int
     name: Bytes | None
     ram_bytes: int
+    kv_in_place: int
     _fields_ = [
         ("struct_size", c_uint32),
         ("name", c_char_p),
         ("ram_bytes", c_uint64),
+        ("kv_in_place", c_int),
+    ]
+
+
+class rp_device_usage(Structure):
+    struct_size: int
+    is_lost: bool
+    limit_bytes: int
+    weight_bytes: int
+    activation_bytes: int
+    kv_bytes: int
+    scratch_bytes: int
+    host_bytes: int
+    to_device_bytes: int
+    to_host_bytes: int
+    demoted_bytes: int
+    demoted_us: int
+    in_place_bytes: int
+    submits: int
+    submit_us: int
+    step_us: int
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("is_lost", c_bool),
+        ("limit_bytes", c_uint64),
+        ("weight_bytes", c_uint64),
+        ("activation_bytes", c_uint64),
+        ("kv_bytes", c_uint64),
+        ("scratch_bytes", c_uint64),
+        ("host_bytes", c_uint64),
+        ("to_device_bytes", c_uint64),
+        ("to_host_bytes", c_uint64),
+        ("demoted_bytes", c_uint64),
+        ("demoted_us", c_uint64),
+        ("in_place_bytes", c_uint64),
+        ("submits", c_uint64),
+        ("submit_us", c_uint64),
+        ("step_us", c_uint64),
     ]
 
 
@@ -2649,6 +2712,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "rp_cluster_policy_name": (c_char_p, [c_int32]),
     "rp_cluster_admission_name": (c_char_p, [c_int32]),
     "rp_cluster_outcome_name": (c_char_p, [c_int32]),
+    "rp_engine_device_usage": (c_int, [c_void_p, POINTER(rp_device_usage)]),
     "rp_devices": (c_int, [POINTER(rp_device), c_size_t, POINTER(c_size_t), POINTER(rp_error)]),
     "rp_model_open_mock": (c_int, [POINTER(c_void_p), c_char_p, POINTER(rp_mock_options), POINTER(rp_error)]),
     "rp_quantize_options_init": (None, [POINTER(rp_quantize_options), c_uint32]),

@@ -39,6 +39,8 @@ _TILE = (
 def _source(item: PlanItem) -> str:
     if not item.is_view:
         return "fresh"
+    if item.tier == "device":
+        return "ram"
     return item.tier if item.tier in ("ram", "disk") else "computed"
 
 

@@ -62,7 +62,7 @@ class PlanItem:
 
     @property
     def is_cached(self) -> bool:
-        return self.tier in ("ram", "disk")
+        return self.tier in ("device", "ram", "disk")
 
 
 @dataclass(frozen=True, slots=True)

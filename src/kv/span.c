@@ -227,7 +227,7 @@ int kv_span_new_like(kv_span **out, const kv_span *from, rp_kv_format format, rp
     if (!arrays) return base_fail_memory(err, kv_span_form_bytes(from), "a span");
     kv_span_form form = kv_span_describe(from, arrays);
     form.format = format;
-    const int rc = span_new_of_form(out, from->pool, &form, err);
+    const int rc = span_new_of_form(out, kv_pool_home(from->pool), &form, err);
     base_free(arrays);
     if (!rc && from->first_slots)
         memcpy((*out)->head_positions, from->head_positions,

@@ -112,6 +112,7 @@ static bool try_fault(fault f, int call, const char *store) {
     countdown = call;
     n_hit = 0;
     int rc = open_engine(&e, store, &err);
+    bool before = n_hit > 0; /* the request */
     if (rc && !is_named(rc, &err)) fail_msg("fault %d, call %d: opening gave %d: %s", f, call, rc, err.message);
     for (int i = 0; i < 2 && !rc; i++) {
         oracle_run run;
@@ -119,6 +120,11 @@ static bool try_fault(fault f, int call, const char *store) {
         if (run.rc == RP_OK) assert_true(oracle_run_same(&run, &expected));
         else if (!is_named(run.rc, &run.err))
             fail_msg("fault %d, call %d: request %d gave %d: %s", f, call, i, run.rc, run.err.message);
+        /* memory that was short once is no loss of the device */
+        if (n_hit > 0 && (f == FAULT_ALLOCATION || f == FAULT_SUBMISSION) && i == 1 && before) {
+            if (run.rc) fail_msg("fault %d, call %d: the device is not used any more: %s", f, call, run.err.message);
+        }
+        before = n_hit > 0;
         if (n_hit > 0 && (f == FAULT_LOSS || f == FAULT_LOSS_LATER) && i == 1) assert_int_equal(run.rc, RP_ERR_IO);
         oracle_run_free(&run);
     }
@@ -141,13 +147,17 @@ static void check_answer(const char *store) {
 
 static void every_call_fails_once(void **state) {
     (void)state;
-    for (fault f = FAULT_ALLOCATION; f < N_FAULTS; f++) {
-        int call = 1;
-        while (try_fault(f, call, NULL)) call += call < 8 ? 1 : 5;
-        printf("fault %d: %d calls\n", (int)f, call - 1);
-        assert_true(call > 1);
+    for (int apart = 0; apart < 2; apart++) { /* copies go over the bus, through staging buffers and the RAM tier */
+        vulkan_is_unmapped = apart == 1;
+        for (fault f = FAULT_ALLOCATION; f < N_FAULTS; f++) {
+            int call = 1;
+            while (try_fault(f, call, NULL)) call += call < 8 ? 1 : 5 + 50 * apart;
+            printf("fault %d: %d calls\n", (int)f, call - 1);
+            assert_true(call > 1);
+        }
+        check_answer(NULL);
     }
-    check_answer(NULL);
+    vulkan_is_unmapped = false;
 }
 
 static void a_store_stays_whole(void **state) {

@@ -77,7 +77,7 @@ static rp_engine *open_engine(const setup *s) {
 }
 
 /* Prompts that have no token in common. */
-static void ask(oracle_run *run, rp_engine *e, int prompt, int32_t most) {
+static void ask_any(oracle_run *run, rp_engine *e, int prompt, int32_t most) {
     int32_t tokens[N_TOKENS];
     for (int32_t i = 0; i < N_TOKENS; i++) tokens[i] = 20 + prompt * 100 + i * (prompt + 3) % 97;
     rp_request req = rp_request_defaults();
@@ -85,6 +85,10 @@ static void ask(oracle_run *run, rp_engine *e, int prompt, int32_t most) {
     req.max_tokens = most;
     req.ignore_eos = true;
     oracle_run_make(run, e, &req);
+}
+
+static void ask(oracle_run *run, rp_engine *e, int prompt, int32_t most) {
+    ask_any(run, e, prompt, most);
     must(run->rc, &run->err);
 }
 
@@ -236,11 +240,60 @@ static void the_disk_is_below_ram(void **state) {
     assert_int_equal(system(command), 0);
 }
 
+static PFN_vkQueueSubmit real_submit;
+static int countdown; /* submissions until one fails; 0: none */
+
+static VKAPI_ATTR VkResult VKAPI_CALL submit(VkQueue q, uint32_t n, const VkSubmitInfo *infos, VkFence fence) {
+    if (countdown > 0 && --countdown == 0) return VK_ERROR_OUT_OF_HOST_MEMORY;
+    return real_submit(q, n, infos, fence);
+}
+
+static void replace(vulkan_device *d) {
+    real_submit = d->vk.vkQueueSubmit;
+    d->vk.vkQueueSubmit = submit;
+}
+
+/* Of requests that evict, copy back and compute, each submission fails once: the request fails by name or gives the
+   bytes of a miss, and later ones are right. */
+static void a_failed_submission_loses_nothing(void **state) {
+    const setup s = {.device_bytes = small_device(), .in_place = RP_KV_IN_PLACE_NEVER};
+    rp_engine *e = open_engine(&s);
+    int n_failed = 0, call = 1;
+    (void)state;
+    for (int i = 0; i < N_PROMPTS; i++) assert_int_equal(check(e, i, "ram"), 0);
+    for (bool was_reached = true; was_reached && call < 200; call++) {
+        oracle_run run;
+        countdown = call;
+        for (int i = 0; i < N_PROMPTS; i++) {
+            ask_any(&run, e, i, STEPS);
+            if (run.rc == RP_OK) assert_true(oracle_run_same(&run, &misses[i]));
+            else assert_int_equal(run.rc, RP_ERR_MEMORY);
+            n_failed += run.rc != RP_OK;
+            oracle_run_free(&run);
+        }
+        was_reached = countdown == 0;
+        countdown = 0;
+        for (int i = 0; i < N_PROMPTS; i++) {
+            ask(&run, e, i, STEPS);
+            assert_true(oracle_run_same(&run, &misses[i]));
+            oracle_run_free(&run);
+        }
+    }
+    printf("%d submissions, %d requests failed\n", call - 1, n_failed);
+    assert_true(call > 8 && call < 200 && n_failed > 0 && n_failed < call - 1);
+    assert_false(usage_of(e).is_lost);
+    rp_engine_free(e);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hits_in_device_memory_are_named), cmocka_unit_test(what_the_device_evicts_is_a_hit_in_ram),
-        cmocka_unit_test(hits_are_read_in_place),          cmocka_unit_test(cost_chooses_the_way),
-        cmocka_unit_test(the_limit_of_ram_holds),          cmocka_unit_test(the_disk_is_below_ram),
+        cmocka_unit_test(hits_in_device_memory_are_named),
+        cmocka_unit_test(what_the_device_evicts_is_a_hit_in_ram),
+        cmocka_unit_test(hits_are_read_in_place),
+        cmocka_unit_test(cost_chooses_the_way),
+        cmocka_unit_test(the_limit_of_ram_holds),
+        cmocka_unit_test(the_disk_is_below_ram),
+        cmocka_unit_test(a_failed_submission_loses_nothing),
     };
     rp_device devices[16];
     rp_error err = {0};
@@ -257,6 +310,7 @@ int main(void) {
     shape.head_dim = 64;
     oracle_model_open(&model, &shape, chat);
     vulkan_is_unmapped = true;
+    vulkan_on_device = replace;
     rp_engine *stays = open_with(0, &(setup){0}); /* so that pipelines are made once */
     rp_engine_info info = {.struct_size = sizeof(info)};
     assert_int_equal(rp_engine_describe(stays, &info), RP_OK);

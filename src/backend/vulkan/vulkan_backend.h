@@ -95,7 +95,7 @@ typedef struct vulkan_backend {
     vulkan_weights *weights;
     vulkan_attention *attention;
     vulkan_recurrent *recurrent; /* NULL: the model has no recurrent layers */
-    vulkan_adapters *adapters; /* NULL until a step has some */
+    vulkan_adapters *adapters;   /* NULL until a step has some */
     /* of mixtures: [max_rows * n_used] rows; routing: scratch of route.comp; empty: the model has none */
     struct {
         backend_buffer *gathered, *gate, *up, *out, *experts, *weights, *values;
@@ -107,7 +107,7 @@ typedef struct vulkan_backend {
     uint64_t submitted_us;                     /* base_clock_us: the last submission */
     atomic_ullong submits, submit_us, step_us; /* of steps: submissions, the host's time in them, their time */
     atomic_ullong in_place_bytes;              /* KV of host memory that steps have read, once for each step */
-    const backend_buffer *read; /* in `readback` after finish; NULL: none */
+    const backend_buffer *read;                /* in `readback` after finish; NULL: none */
 
     const model_step *step; /* the current one */
     rp_error failure;       /* of the current step; code 0: none */

@@ -22,7 +22,7 @@ typedef struct vulkan_description {
     uint32_t vendor, device, driver_version, queue_family;
     uint64_t memory_bytes;   /* of its largest heap that is its own */
     uint64_t host_alignment; /* of memory of the process that it can import; 0: none (VK_EXT_external_memory_host) */
-    const char *unusable;  /* why the backend cannot use it; NULL: it can. Static */
+    const char *unusable;    /* why the backend cannot use it; NULL: it can. Static */
 } vulkan_description;
 
 /* Opens the loader and creates the instance, or refers to it once more. RP_ERR_UNSUPPORTED: there is no loader, or no

@@ -397,7 +397,8 @@ static int engine_open_parts(rp_engine *e, const rp_engine_options *o, rp_error 
         (rc = open_draft(e, o, err)) ||
         (rc = kv_budget(e, o, &budget, &ram, err)) ||
         (rc = e->draft_model ? draft_model_open_kv(e->draft_model, o->draft_kv_bytes,
-                                                   host_tier_is_apart(e) ? &ram : &budget, err) : RP_OK) ||
+                                                   host_tier_is_apart(e) ? &ram : &budget, err)
+                             : RP_OK) ||
         (rc = kv_pool_new(&e->pool, &e->states->shape, budget, e->backend->ops->memory(e->backend), err)) ||
         (rc = span_store_new(&e->store, e->pool, err)) ||
         (rc = host_tier_open(e, ram, o->device->kv_in_place, err)) || (rc = span_tree_new(&e->tree, e->store, err)) ||

@@ -23,7 +23,7 @@ struct rp_engine {
     struct backend *backend;
     struct model_forward *forward;
     struct kv_pool *pool;
-    struct host_tier *host; /* what its device evicts to RAM */
+    struct host_tier *host;                      /* what its device evicts to RAM */
     struct draft_model *draft_model;             /* NULL: none. The engine's thread, once it runs */
     uint64_t other_bytes;                        /* of memory besides KV and its tables, at most */
     struct weights_cache *weights;               /* NULL: repacked weights are not kept */

@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/memory.h"
 #include "reprise_cluster.h"
+#include "reprise_device.h"
 #include "server/admin/audit_http.h"
 #include "reprise_store.h"
 
@@ -24,6 +25,7 @@ typedef struct model_figures {
     double blocks_use; /* share of the KV cache that running requests hold: what is cached can be evicted */
     uint64_t running, waiting, background, audit_waiting;
     rp_store_stats store;
+    rp_device_usage device;
     rp_scaffold_stats scaffolds;
     rp_audit *audit; /* NULL: no memory for it */
 } model_figures;
@@ -73,6 +75,34 @@ static const struct {
     {"store_disk_once_bytes", "gauge",
      "KV bytes of text used once that wait to be written to disk, at the lowest priority.", AT(store.disk_once_bytes)},
     {"store_disk_faults_total", "counter", "Disk records that failed to load.", AT(store.disk_faults)},
+    {"store_host_spans", "gauge", "Spans in RAM that a GPU evicted from its memory.", AT(store.host_spans)},
+    {"store_host_bytes", "gauge", "KV bytes in RAM that a GPU evicted from its memory.", AT(store.host_bytes)},
+    {"store_host_budget_bytes", "gauge", "Limit of the KV in RAM that a GPU evicts, in bytes.",
+     AT(store.host_budget_bytes)},
+    {"store_host_hits_total", "counter", "Store lookups of a GPU that hit in RAM.", AT(store.host_hits)},
+    {"store_host_in_place_total", "counter", "Store lookups of a GPU that hit in RAM and are read there, over the bus.",
+     AT(store.host_in_place)},
+    {"store_host_reads_total", "counter", "Spans copied from RAM to a GPU's memory.", AT(store.host_reads)},
+    {"store_host_writes_total", "counter", "Spans copied from a GPU's memory to RAM at their eviction.",
+     AT(store.host_writes)},
+    {"store_host_evictions_total", "counter", "Spans of a GPU evicted from RAM.", AT(store.host_evictions)},
+    {"device_limit_bytes", "gauge", "Limit of the GPU's memory in bytes; 0: none.", AT(device.limit_bytes)},
+    {"device_weight_bytes", "gauge", "Weights in the GPU's memory, in bytes.", AT(device.weight_bytes)},
+    {"device_activation_bytes", "gauge", "Activations in the GPU's memory, in bytes.", AT(device.activation_bytes)},
+    {"device_kv_bytes", "gauge", "Memory of the GPU allocated for the KV cache, in bytes.", AT(device.kv_bytes)},
+    {"device_scratch_bytes", "gauge", "Other memory of the GPU, in bytes: scratch, tables, staging buffers.",
+     AT(device.scratch_bytes)},
+    {"device_to_device_bytes_total", "counter", "Bytes copied from RAM to the GPU's memory, weights included.",
+     AT(device.to_device_bytes)},
+    {"device_to_host_bytes_total", "counter", "Bytes of KV copied from the GPU's memory to RAM.",
+     AT(device.to_host_bytes)},
+    {"device_in_place_bytes_total", "counter",
+     "KV bytes in RAM that the GPU's steps read over the bus: once for each step.", AT(device.in_place_bytes)},
+    {"device_submits_total", "counter", "Submissions of steps to the GPU.", AT(device.submits)},
+    {"device_submit_us_total", "counter", "Time of the processor in submissions to the GPU, in microseconds.",
+     AT(device.submit_us)},
+    {"device_step_us_total", "counter", "Time from submissions of steps to their end on the GPU, in microseconds.",
+     AT(device.step_us)},
     {"audit_waiting", "gauge", "Sampled requests that wait for the quality audit.", AT(audit_waiting)},
     {"background_tasks", "gauge", "Background tasks queued or running in the engine.", AT(background)},
     {"scaffolds_known", "gauge", "Module combinations tracked for learned scaffolds.", AT(scaffolds.known)},
@@ -102,7 +132,9 @@ static int take_figures(server_model *m, void *user) {
     rp_engine_info e = {.struct_size = sizeof(e)};
     f->store.struct_size = sizeof(f->store);
     f->scaffolds.struct_size = sizeof(f->scaffolds);
+    f->device.struct_size = sizeof(f->device);
     rp_engine_store_stats(m->engine, &f->store);
+    rp_engine_device_usage(m->engine, &f->device);
     rp_engine_scaffold_stats(m->engine, &f->scaffolds);
     rp_engine_describe(m->engine, &e);
     f->running = (uint64_t)BASE_MAX(e.running, 0);

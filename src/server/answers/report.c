@@ -98,7 +98,8 @@ void report_count(server_request *x, const server_choice *c) {
     atomic_fetch_add(&n->inexact_tokens, (uint64_t)r->inexact_tokens);
     for (int32_t i = 0; i < r->n_plan; i++) { /* what of a prompt came from where; all else of it was computed */
         const rp_plan_item *item = &r->plan[i];
-        if (strcmp(item->tier, "ram") == 0) atomic_fetch_add(&n->ram_tokens, (uint64_t)item->n_tokens);
+        const bool is_in_memory = strcmp(item->tier, "ram") == 0 || strcmp(item->tier, "device") == 0;
+        if (is_in_memory) atomic_fetch_add(&n->ram_tokens, (uint64_t)item->n_tokens);
         else if (strcmp(item->tier, "disk") == 0) atomic_fetch_add(&n->disk_tokens, (uint64_t)item->n_tokens);
     }
 }

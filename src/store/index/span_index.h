@@ -61,11 +61,11 @@ typedef struct span_place {
 } span_place;
 
 typedef struct span_entry {
-    bool used;     /* else it is in the free list */
-    bool arriving; /* it came into RAM for a use that is not counted yet */
-    bool is_noted; /* the tier has the current use */
+    bool used;         /* else it is in the free list */
+    bool arriving;     /* it came into RAM for a use that is not counted yet */
+    bool is_noted;     /* the tier has the current use */
     span_tier fetched; /* span_store_fetch moved it to RAM from that tier, no get yet; TIER_RAM: it did not */
-    uint8_t tiers; /* as last reported: span_store_set_on_change */
+    uint8_t tiers;     /* as last reported: span_store_set_on_change */
     base_key key;
     record_kind kind; /* texts and states have a parent in eviction; others may be pinned */
     base_key parent;  /* of a text, or of states: another entry's key, or a root's */
