@@ -44,9 +44,8 @@ typedef struct kv_memory_ops {
     /* The bytes at an address, until the allocation is freed: for files, which are read and written in place. NULL, the
      * function: the host cannot reach them. */
     void *(*host_pointer)(kv_memory *m, kv_address a);
-    /* How many reads and writes have failed: bytes of those since an earlier count may be wrong. UINT64_MAX: the memory
-     * is lost. NULL, the function: none fails. */
-    uint64_t (*failures)(kv_memory *m);
+    /* Has an operation failed, so that what `read` gave since then may be wrong? NULL, the function: none fails. */
+    bool (*has_failed)(kv_memory *m);
 } kv_memory_ops;
 
 struct kv_memory {

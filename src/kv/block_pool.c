@@ -18,6 +18,7 @@
 struct kv_pool {
     kv_shape shape;
     kv_memory *memory;
+    kv_pool *home; /* NULL: itself */
     size_t block_bytes;
     kv_plan plans[RP_N_KV_FORMATS];
     uint64_t max_blocks;
@@ -117,6 +118,13 @@ void kv_pool_refuse_small(kv_pool *p) {
     for (size_t f = 0; f < RP_N_KV_FORMATS; f++)
         if (kv_format_is_small((rp_kv_format)f)) p->plans[f].column_blocks = -1;
 }
+
+void kv_pool_set_home(kv_pool *p, kv_pool *home) {
+    BASE_ASSERT(home != p && home->block_bytes == p->block_bytes);
+    p->home = home;
+}
+
+kv_pool *kv_pool_home(kv_pool *p) { return p->home ? p->home : p; }
 
 void kv_pool_free(kv_pool *p) {
     if (!p) return;

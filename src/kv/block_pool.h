@@ -34,7 +34,10 @@ void kv_pool_set_budget(kv_pool *p, uint64_t budget_bytes); /* before the first 
 /* Takes no spans of less than 16 bits from now on, which the memory's owner cannot compute with. Before the first
    block. */
 void kv_pool_refuse_small(kv_pool *p);
-void kv_pool_free(kv_pool *p); /* every block must have been freed */
+/* Spans that are made of this pool's take their blocks from `home`: it is of the backend's other memory. */
+void kv_pool_set_home(kv_pool *p, kv_pool *home);
+kv_pool *kv_pool_home(kv_pool *p); /* p, unless another was set */
+void kv_pool_free(kv_pool *p);     /* every block must have been freed */
 void kv_pool_set_reclaim(kv_pool *p, kv_reclaim_fn reclaim, void *user);
 
 const kv_shape *kv_pool_shape(const kv_pool *p);

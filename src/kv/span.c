@@ -227,7 +227,7 @@ int kv_span_new_like(kv_span **out, const kv_span *from, rp_kv_format format, rp
     if (!arrays) return base_fail_memory(err, kv_span_form_bytes(from), "a span");
     kv_span_form form = kv_span_describe(from, arrays);
     form.format = format;
-    const int rc = span_new_of_form(out, from->pool, &form, err);
+    const int rc = span_new_of_form(out, kv_pool_home(from->pool), &form, err);
     base_free(arrays);
     if (!rc && from->first_slots)
         memcpy((*out)->head_positions, from->head_positions,
@@ -385,12 +385,7 @@ void *kv_span_in_place(const kv_span *s, int32_t layer, int32_t block) {
     return m->ops->host_pointer(m, span_whole_block(s, layer, block));
 }
 
-uint64_t kv_span_failures(const kv_span *s) {
+bool kv_span_is_lost(const kv_span *s) {
     kv_memory *m = kv_pool_memory(s->pool);
-    return m->ops->failures ? m->ops->failures(m) : 0;
-}
-
-bool kv_span_is_lost(const kv_span *s, uint64_t since) {
-    const uint64_t failures = kv_span_failures(s);
-    return failures != since || failures == UINT64_MAX;
+    return m->ops->has_failed && m->ops->has_failed(m);
 }

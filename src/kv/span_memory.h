@@ -5,9 +5,7 @@
 
 #include "kv/span.h"
 
-/* The count of failures of the memory of its blocks: of a time before they are read or written, for kv_span_is_lost. */
-uint64_t kv_span_failures(const kv_span *s);
-/* Has a read or a write failed since that count, or is the memory lost? Bytes may then be wrong. Any thread. */
-bool kv_span_is_lost(const kv_span *s, uint64_t since);
+/* Has the memory of its blocks failed? If so, data that were read of it before this call may be wrong. */
+bool kv_span_is_lost(const kv_span *s);
 
 #endif

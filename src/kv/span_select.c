@@ -79,7 +79,7 @@ int kv_span_collect(kv_span **out, const kv_source *from, const kv_selection *se
     kv_span_form form = form_of_lists(any, selection, slots, positions);
     for (int32_t k = 0; k < selection->n_slots; k++)
         form.readable_from = BASE_MAX(form.readable_from, from[k].span->readable_from);
-    const int rc = span_new_of_form(out, any->pool, &form, err);
+    const int rc = span_new_of_form(out, kv_pool_home(any->pool), &form, err);
     if (!rc) memcpy((*out)->head_positions, positions, sizeof(*positions) * (size_t)n);
     for (int32_t head = 0, k = 0; !rc && head < n_heads; k += slots[head++])
         copy_slots(from, indices + k, *out, head / n_kv_heads, head % n_kv_heads);

@@ -95,7 +95,7 @@ typedef struct vulkan_backend {
     vulkan_weights *weights;
     vulkan_attention *attention;
     vulkan_recurrent *recurrent; /* NULL: the model has no recurrent layers */
-    vulkan_adapters *adapters; /* NULL until a step has some */
+    vulkan_adapters *adapters;   /* NULL until a step has some */
     /* of mixtures: [max_rows * n_used] rows; routing: scratch of route.comp; empty: the model has none */
     struct {
         backend_buffer *gathered, *gate, *up, *out, *experts, *weights, *values;

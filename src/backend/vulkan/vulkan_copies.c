@@ -67,6 +67,10 @@ static void record_copy(vulkan_stream *s, const vulkan_buffer *from, const vulka
     s->device->vk.vkCmdCopyBuffer(s->commands, from->handle, to->handle, n, regions);
 }
 
+/* A copy that fails for lack of memory is tried again: the memory of a device whose KV is undefined cannot be used. */
+#define MOST_TRIES 4
+static bool is_tried_again(int rc, int *n_tries) { return rc == RP_ERR_MEMORY && ++*n_tries < MOST_TRIES; }
+
 /* The stream and staging buffer of the next copy to the device. */
 static vulkan_copy_slot *next_slot(vulkan_copies *c) { return &c->up[c->next++ % VULKAN_COPY_SLOTS]; }
 
@@ -91,10 +95,23 @@ int vulkan_upload(vulkan_copies *c, const void *from, uint64_t bytes, const vulk
         return RP_OK;
     }
     pthread_mutex_lock(&c->lock);
-    for (uint64_t done = 0; done < bytes && !rc; done += STAGING_BYTES)
-        rc = upload_piece(c, (const char *)from + done, BASE_MIN(bytes - done, STAGING_BYTES), to, at + done, err);
+    for (uint64_t done = 0; done < bytes && !rc; done += STAGING_BYTES) {
+        const uint64_t n = BASE_MIN(bytes - done, STAGING_BYTES);
+        int n_tries = 0;
+        do rc = upload_piece(c, (const char *)from + done, n, to, at + done, err);
+        while (is_tried_again(rc, &n_tries));
+    }
     pthread_mutex_unlock(&c->lock);
     if (!rc) atomic_fetch_add(&c->to_device_bytes, bytes);
+    return rc;
+}
+
+static int download_piece(vulkan_copies *c, const vulkan_buffer *from, uint64_t at, uint64_t n, void *to,
+                          rp_error *err) {
+    int rc = begin_copies(&c->down, err);
+    if (rc) return rc;
+    record_copy(&c->down, from, &c->unstaging, &(VkBufferCopy){.srcOffset = at, .size = n}, 1);
+    if (!(rc = end_copies(&c->down, true, err))) memcpy(to, c->unstaging.mapped, n);
     return rc;
 }
 
@@ -107,10 +124,9 @@ int vulkan_download(vulkan_copies *c, const vulkan_buffer *from, uint64_t at, ui
     }
     pthread_mutex_lock(&c->lock);
     for (uint64_t done = 0; done < bytes && !rc; done += STAGING_BYTES) {
-        const uint64_t n = BASE_MIN(bytes - done, STAGING_BYTES);
-        if ((rc = begin_copies(&c->down, err))) break;
-        record_copy(&c->down, from, &c->unstaging, &(VkBufferCopy){.srcOffset = at + done, .size = n}, 1);
-        if (!(rc = end_copies(&c->down, true, err))) memcpy((char *)to + done, c->unstaging.mapped, n);
+        int n_tries = 0;
+        do rc = download_piece(c, from, at + done, BASE_MIN(bytes - done, STAGING_BYTES), (char *)to + done, err);
+        while (is_tried_again(rc, &n_tries));
     }
     pthread_mutex_unlock(&c->lock);
     if (!rc) atomic_fetch_add(&c->to_host_bytes, bytes);
@@ -155,12 +171,12 @@ int vulkan_copy_blocks(vulkan_copies *c, const vulkan_block_copy *blocks, size_t
     return RP_OK;
 }
 
-int vulkan_copy_rows(vulkan_copies *c, const vulkan_buffer *from, const vulkan_buffer *to, VkBufferCopy region,
+static int copy_rows(vulkan_copies *c, const vulkan_buffer *from, const vulkan_buffer *to, VkBufferCopy region,
                      uint64_t stride, size_t n, rp_error *err) {
     VkBufferCopy regions[COPY_REGIONS];
-    pthread_mutex_lock(&c->lock);
-    int rc = begin_copies(&c->down, err);
-    for (size_t done = 0; done < n && !rc;) {
+    const int rc = begin_copies(&c->down, err);
+    if (rc) return rc;
+    for (size_t done = 0; done < n;) {
         uint32_t k = 0;
         for (; k < COPY_REGIONS && done < n; k++, done++) {
             regions[k] = region;
@@ -169,7 +185,15 @@ int vulkan_copy_rows(vulkan_copies *c, const vulkan_buffer *from, const vulkan_b
         }
         record_copy(&c->down, from, to, regions, k);
     }
-    if (!rc) rc = end_copies(&c->down, true, err);
+    return end_copies(&c->down, true, err);
+}
+
+int vulkan_copy_rows(vulkan_copies *c, const vulkan_buffer *from, const vulkan_buffer *to, VkBufferCopy region,
+                     uint64_t stride, size_t n, rp_error *err) {
+    int rc, n_tries = 0;
+    pthread_mutex_lock(&c->lock);
+    do rc = copy_rows(c, from, to, region, stride, n, err);
+    while (is_tried_again(rc, &n_tries));
     pthread_mutex_unlock(&c->lock);
     return rc;
 }

@@ -302,7 +302,7 @@ int vulkan_stream_wait(vulkan_stream *s, rp_error *err) {
     vulkan_device *d = s->device;
     if (!s->is_submitted) return RP_OK;
     const VkResult result = d->vk.vkWaitForFences(d->handle, 1, &s->fence, VK_TRUE, UINT64_MAX);
-    s->is_submitted = false;
+    s->is_submitted = result != VK_SUCCESS && result != VK_ERROR_DEVICE_LOST; /* it is awaited again */
     return vulkan_check(d, result, "a step", err);
 }
 

@@ -30,7 +30,6 @@ typedef struct allocation {
 struct vulkan_memory {
     vulkan_kv device, host;
     vulkan_backend *backend;
-    atomic_ullong n_failures;
     pthread_mutex_t lock;    /* guards the others */
     allocation *allocations; /* [n], of both memories, by ascending address */
     size_t n, cap;
@@ -110,11 +109,9 @@ static void memory_free(kv_memory *self, kv_address address) {
 
 /* ---- the table of operations ---- */
 
-/* A failed copy leaves bytes of KV undefined: whoever reads or writes a record compares the count. */
+/* A failed copy leaves KV undefined: the device counts as lost, and its results are not used. */
 static void note_failure(vulkan_memory *m, int rc, const rp_error *err) {
-    if (rc == RP_OK) return;
-    atomic_fetch_add(&m->n_failures, 1);
-    if (!atomic_load(&m->backend->device->is_lost)) base_log(BASE_LOG_WARN, "vulkan: %s", err->message);
+    if (rc) vulkan_device_give_up(m->backend->device, "a copy of KV", err);
 }
 
 static void memory_read(kv_memory *self, kv_address from, size_t bytes, void *to) {
@@ -133,7 +130,6 @@ static void memory_write(kv_memory *self, const void *from, size_t bytes, kv_add
     note_failure(of(self), rc, &err);
 }
 
-/* Of KV of running requests, which nobody compares: after a failure the device is not used any more. */
 static void memory_copy_rows(kv_memory *self, kv_address from, kv_address to, size_t row_bytes, size_t stride,
                              size_t n) {
     vulkan_memory *m = of(self);
@@ -149,8 +145,6 @@ static void memory_copy_rows(kv_memory *self, kv_address from, kv_address to, si
     const VkBufferCopy region = {at, dst, row_bytes};
     const int rc = vulkan_copy_rows(&m->backend->copies, &a, &b, region, stride, n, &err);
     note_failure(m, rc, &err);
-    if (rc && !atomic_exchange(&m->backend->device->is_lost, true))
-        base_log(BASE_LOG_ERROR, "vulkan: a copy of KV failed, the device is not used any more: %s", err.message);
 }
 
 static int memory_copy_blocks(kv_memory *self, const kv_address *from, const kv_address *to, size_t n, size_t bytes,
@@ -175,9 +169,7 @@ static void *host_pointer(kv_memory *self, kv_address a) {
     return buffer.mapped + (a.at - buffer.address);
 }
 
-static uint64_t memory_failures(kv_memory *self) {
-    return atomic_load(&of(self)->backend->device->is_lost) ? UINT64_MAX : atomic_load(&of(self)->n_failures);
-}
+static bool memory_has_failed(kv_memory *self) { return atomic_load(&of(self)->backend->device->is_lost); }
 
 static const kv_memory_ops device_ops = {.alloc = memory_alloc,
                                          .free = memory_free,
@@ -185,7 +177,7 @@ static const kv_memory_ops device_ops = {.alloc = memory_alloc,
                                          .write = memory_write,
                                          .copy_rows = memory_copy_rows,
                                          .copy_blocks = memory_copy_blocks,
-                                         .failures = memory_failures};
+                                         .has_failed = memory_has_failed};
 
 static const kv_memory_ops host_ops = {.alloc = memory_alloc,
                                        .free = memory_free,
@@ -194,7 +186,7 @@ static const kv_memory_ops host_ops = {.alloc = memory_alloc,
                                        .copy_rows = memory_copy_rows,
                                        .copy_blocks = memory_copy_blocks,
                                        .host_pointer = host_pointer,
-                                       .failures = memory_failures};
+                                       .has_failed = memory_has_failed};
 
 /* ---- life ---- */
 

@@ -14,7 +14,6 @@
 #include "base/io.h"
 #include "base/memory.h"
 #include "kernels/kernels.h"
-#include "kv/span_memory.h"
 
 struct record_reader {
     base_io_file file;
@@ -279,7 +278,6 @@ record_fault record_read_layer(record_reader *r, int32_t layer, kv_span *span, r
     BASE_ASSERT(r->is_checked && layer == r->next_layer && layer < r->head.format.shape.n_layers);
     BASE_ASSERT(kv_span_kept(span, layer) == r->head.record.form.kept[layer]);
     const kv_layer l = kv_shape_layer(&r->head.format.shape, layer);
-    const uint64_t failures = kv_span_failures(span);
     const size_t most = kv_shape_most_block_bytes(&r->head.format.shape);
     const bool is_in_place = kv_span_is_in_place(span, layer);
     int n = 0;
@@ -299,10 +297,6 @@ record_fault record_read_layer(record_reader *r, int32_t layer, kv_span *span, r
         const int32_t used = r->head.record.form.n_tokens - b * KV_BLOCK_SLOTS;
         if (stored_bytes(r, layer, b) < l.block_bytes) kv_block_unpack(&l, block, used);
         if (!is_in_place) kv_span_put_block(span, layer, b, block);
-    }
-    if (!fault && kv_span_is_lost(span, failures)) {
-        base_fail(err, RP_ERR_MEMORY, "a layer's KV could not be copied to the device");
-        fault = RECORD_FAULT_MEMORY;
     }
     return fault;
 }

@@ -254,11 +254,10 @@ static int writer_write_all(writer *w, rp_error *err) {
 
 static int write_temporary(writer *w, uint64_t *bytes_on_disk, rp_error *err) {
     base_io_sizes sizes;
-    const uint64_t failures = kv_span_failures(w->span);
     int rc = base_io_create(&w->file, w->temporary, err);
     if (rc) return rc;
     rc = writer_write_all(w, err);
-    if (!rc && kv_span_is_lost(w->span, failures)) rc = base_fail(err, RP_ERR_IO, "the memory of its KV was lost");
+    if (!rc && kv_span_is_lost(w->span)) rc = base_fail(err, RP_ERR_IO, "the memory of its KV was lost");
     if (!rc) rc = base_io_sync(&w->file, err);
     if (!rc) rc = base_io_stat_file(&w->file, &sizes, err); /* the sync allocates space */
     BASE_ASSERT(rc || sizes.bytes == w->file_bytes);        /* its header says so */

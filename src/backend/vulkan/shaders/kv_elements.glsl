@@ -25,7 +25,7 @@ vec2 small_key(uint64_t head, uint element, uint dim, uint slot, uint i) {
     precise vec2 y;
     if (element == ELEMENT_INT8) {
         const uint pair = u16_at(head + 2u * (i * SLOTS + slot));
-        y = scale_int8(head, dim, slot) * vec2(i8_of(pair), i8_of(pair >> 8));
+        y = vec2(scale_int8(head, dim, slot)) * vec2(i8_of(pair), i8_of(pair >> 8));
         return y;
     }
     const uint bits = bits_of_element(element), most = (1u << bits) - 1u, per_row = 16u * bits;
