@@ -11,7 +11,7 @@
  *   fresh CACHED N RUNS ORDER  ms to the first token of N new tokens after CACHED ones, in cached modules; ORDER is
  *                              forward or backward
  *   full CACHED N RUNS         the same prompt as one full prefill, without reuse
- *   restart CACHED N RUNS      as fresh, each in an engine that was just opened, with the modules in the store of --store
+ *   restart CACHED N RUNS      as fresh, each in an engine that was just opened, with the modules in --store
  *   tokens TEXT                the token ids of the rest of the line
  *   memory                     peak resident memory of this process
  *

@@ -72,8 +72,8 @@ static void print_device(int32_t number) {
         exit(1);
     }
     if (vulkan_device_ref(&d, best, &err)) bench_die("device", &err);
-    printf("{\"name\":\"%s\",\"driver\":\"%s\",\"memory_bytes\":%llu,\"is_emulated\":%s,\"copy_gbs\":%.2f}\n", best->name,
-           best->driver, (unsigned long long)best->memory_bytes,
+    printf("{\"name\":\"%s\",\"driver\":\"%s\",\"memory_bytes\":%llu,\"is_emulated\":%s,\"copy_gbs\":%.2f}\n",
+           best->name, best->driver, (unsigned long long)best->memory_bytes,
            best->type == VK_PHYSICAL_DEVICE_TYPE_CPU ? "true" : "false", copy_gbs(d));
     vulkan_device_unref(d);
     vulkan_instance_unref();
@@ -114,8 +114,8 @@ static void print_request(rp_engine *e, const char *name, const char *prompt, rp
     n_dispatches = n_submissions = 0;
     if (rp_engine_run(e, &q, &r, &err)) bench_die("run", &err);
     if (prints)
-        printf("{\"cell\":\"%s\",\"cached\":%d,\"fresh\":%d,\"loaded_bytes\":%llu,\"dispatches\":%llu,\"submissions\":%llu,"
-               "\"bytes_copied\":%llu}\n",
+        printf("{\"cell\":\"%s\",\"cached\":%d,\"fresh\":%d,\"loaded_bytes\":%llu,\"dispatches\":%llu,"
+               "\"submissions\":%llu,\"bytes_copied\":%llu}\n",
                name, r->cached_tokens, r->fresh_tokens, (unsigned long long)load_counter_bytes(), n_dispatches,
                n_submissions, (unsigned long long)r->bytes_copied);
     rp_result_free(r);
