@@ -2,7 +2,7 @@
 /* bench_peer.c: Reprise's side of tools/bench_peers: one model, loaded once; reads cells from standard input, one a
  * line, and answers each with a line of JSON on standard output. Public interface only.
  *
- *   bench_peer MODEL.gguf [--threads N] [--ctx N] [--kv-format NAME] [--keep SHARE]
+ *   bench_peer MODEL.gguf [--threads N] [--ctx N] [--kv-format NAME] [--keep SHARE] [--device NAME] [--store DIR]
  *
  *   prefill N RUNS             ms to the first token of N new tokens
  *   decode DEPTH N RUNS        ms a token, N tokens after a context of DEPTH, a multiple of DEPTH_TOKENS, in cached
@@ -11,6 +11,7 @@
  *   fresh CACHED N RUNS ORDER  ms to the first token of N new tokens after CACHED ones, in cached modules; ORDER is
  *                              forward or backward
  *   full CACHED N RUNS         the same prompt as one full prefill, without reuse
+ *   restart CACHED N RUNS      as fresh, each in an engine that was just opened, with the modules in --store
  *   tokens TEXT                the token ids of the rest of the line
  *   memory                     peak resident memory of this process
  *
@@ -25,7 +26,9 @@
 #include <string.h>
 
 #include "support.h"
+#include "reprise_device.h"
 #include "reprise_pml.h"
+#include "reprise_store.h"
 #include "support/experiments.h"
 
 #define LINE_BYTES 4096
@@ -38,8 +41,10 @@
 typedef struct bench {
     rp_model *model;
     rp_engine *engine;
-    unsigned seed; /* of the next text */
-    int lead;      /* extra tokens of a text on its own: SentencePiece adds a leading space */
+    rp_engine_options options; /* of every engine */
+    unsigned seed;             /* of the next text */
+    unsigned documents_seed;   /* of the documents: they are the same in every engine */
+    int lead;                  /* extra tokens of a text on its own: SentencePiece adds a leading space */
     double runs[MAX_RUNS];
     double module_s, reduction_s;  /* of the last modules that were computed */
     bool has_depth, has_documents; /* loaded schemas */
@@ -118,6 +123,15 @@ static void print_result(const bench *b, int n_runs, const rp_result *r) {
            (unsigned long long)r->kv_bytes, b->module_s, b->reduction_s, r->kv_reduction.ms);
 }
 
+/* ---- engines ---- */
+
+static void reopen(bench *b) {
+    rp_error err;
+    rp_engine_free(b->engine);
+    b->has_depth = b->has_documents = false;
+    if (rp_engine_new(&b->engine, b->model, &b->options, &err)) bench_die("engine", &err);
+}
+
 /* ---- cells ---- */
 
 /* No prefix cache: a cell's text is prefilled even if an earlier run has cached it. */
@@ -183,6 +197,15 @@ static bool decode(bench *b, const char *line) {
     return true;
 }
 
+static void add_documents(bench *b) {
+    const unsigned next = b->seed;
+    if (b->has_documents) return;
+    b->seed = b->documents_seed;
+    add_schema(b, "documents", DOCUMENTS, DOCUMENT_TOKENS);
+    b->seed = next;
+    b->has_documents = true;
+}
+
 /* Cells fresh and full: the first documents and new text. */
 static bool documents(bench *b, const char *line) {
     int cached, n, n_runs;
@@ -194,8 +217,7 @@ static bool documents(bench *b, const char *line) {
     if (cached < 0 || cached % DOCUMENT_TOKENS || cached > DOCUMENTS * DOCUMENT_TOKENS || n < 1 || n_runs < 1 ||
         n_runs > MAX_RUNS)
         return false;
-    if (!b->has_documents) add_schema(b, "documents", DOCUMENTS, DOCUMENT_TOKENS);
-    b->has_documents = true;
+    add_documents(b);
     rp_result *r = NULL;
     for (int i = full ? 0 : -1; i < n_runs; i++) { /* -1: prefills missing modules */
         bench_text prompt = make_prompt(b, "documents", cached / DOCUMENT_TOKENS, strcmp(order, "backward") == 0, n);
@@ -215,6 +237,33 @@ static bool documents(bench *b, const char *line) {
         if (full ? r->cached_tokens > 0 : r->cached_tokens < cached)
             refuse("fresh: what is cached is not what should be");
         b->runs[i] = r->timings.ttft_ms;
+    }
+    print_result(b, n_runs, r);
+    rp_result_free(r);
+    return true;
+}
+
+/* Cell restart. The engine is opened before its time begins. */
+static bool restart(bench *b, const char *line) {
+    int cached, n, n_runs;
+    if (sscanf(line, "restart %d %d %d", &cached, &n, &n_runs) != 3 || n_runs < 1 || n_runs > MAX_RUNS) return false;
+    if (!b->options.store_dir) refuse("restart: give --store");
+    rp_result *r = NULL;
+    for (int i = -1; i < n_runs; i++) { /* -1: fills the store */
+        bench_text prompt = {0};
+        rp_request q = plain_request();
+        reopen(b);
+        add_documents(b);
+        prompt = make_prompt(b, "documents", cached / DOCUMENT_TOKENS, false, n);
+        q.prompt = rp_prompt_pml(prompt.bytes);
+        q.max_tokens = 1;
+        rp_result_free(r);
+        r = run(b, &q);
+        if (i >= 0 && (r->timings.module_prefill_ms > 0 || r->cached_tokens < cached))
+            refuse("restart: a module was not in the store");
+        if (i >= 0) b->runs[i] = r->timings.ttft_ms;
+        rp_engine_drain(b->engine, -1);
+        bench_text_free(&prompt);
     }
     print_result(b, n_runs, r);
     rp_result_free(r);
@@ -249,18 +298,13 @@ static bool memory(const char *line) {
 
 /* ---- main ---- */
 
-static void open_model(bench *b, const char *path, int threads, int ctx, rp_kv_format kv_format, const char *keep) {
+static void open_model(bench *b, const char *path) {
     rp_error err;
     rp_model_info info = {.struct_size = sizeof(info)};
-    rp_engine_options o = rp_engine_options_defaults();
     double start = bench_now_s(), opened;
-    o.n_threads = threads;
-    o.n_ctx = ctx;
-    o.kv_format = kv_format;
-    o.keep_share = keep;
     if (rp_model_open(&b->model, path, NULL, &err)) bench_die("model", &err);
     opened = bench_now_s();
-    if (rp_engine_new(&b->engine, b->model, &o, &err)) bench_die("engine", &err);
+    reopen(b);
     rp_model_describe(b->model, &info);
     b->lead = (int)bench_count_tokens(b->model, "k") - 1;
     printf("{\"version\":\"%s\",\"open_ms\":%.2f,\"engine_ms\":%.2f,\"weights\":\"%s\",\"weight_bytes\":%llu,\"kv_"
@@ -272,23 +316,32 @@ static void open_model(bench *b, const char *path, int threads, int ctx, rp_kv_f
 
 int main(int argc, char **argv) {
     static char line[LINE_BYTES];
-    bench b = {.seed = 7};
+    bench b = {.seed = 7, .documents_seed = 1 << 20, .options = rp_engine_options_defaults()};
     bench_name = "bench_peer";
     const int threads = bench_number_after(argc, argv, "--threads", 2),
               ctx = bench_number_after(argc, argv, "--ctx", 0);
     const char *format_name = bench_text_after(argc, argv, "--kv-format", "f16");
+    const rp_device_options device = {.struct_size = sizeof(device),
+                                      .name = bench_text_after(argc, argv, "--device", NULL)};
     rp_kv_format format;
     if (argc < 2 || argv[1][0] == '-' || threads < 1 || ctx < 0 ||
         !bench_kv_format_parse(format_name, strlen(format_name), &format)) {
-        fprintf(stderr, "usage: bench_peer MODEL.gguf [--threads N] [--ctx N] [--kv-format NAME] [--keep SHARE]   "
-                        "(cells on standard input: see "
+        fprintf(stderr, "usage: bench_peer MODEL.gguf [--threads N] [--ctx N] [--kv-format NAME] [--keep SHARE] "
+                        "[--device NAME] [--store DIR]   (cells on standard input: see "
                         "bench/README.md)\n");
         return 2;
     }
-    open_model(&b, argv[1], threads, ctx, format, bench_text_after(argc, argv, "--keep", NULL));
+    b.options.n_threads = threads;
+    b.options.n_ctx = ctx;
+    b.options.kv_format = format;
+    b.options.keep_share = bench_text_after(argc, argv, "--keep", NULL);
+    b.options.store_dir = bench_text_after(argc, argv, "--store", NULL);
+    b.options.device = &device;
+    open_model(&b, argv[1]);
     while (fgets(line, sizeof(line), stdin)) {
         line[strcspn(line, "\n")] = '\0';
-        if (!prefill(&b, line) && !decode(&b, line) && !documents(&b, line) && !tokens(&b, line) && !memory(line)) {
+        if (!prefill(&b, line) && !decode(&b, line) && !documents(&b, line) && !restart(&b, line) &&
+            !tokens(&b, line) && !memory(line)) {
             fprintf(stderr, "bench_peer: '%s' is no cell: see bench/README.md\n", line);
             return 1;
         }
