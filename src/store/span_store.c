@@ -240,7 +240,8 @@ uint32_t span_tenant(const base_key *salt) {
 
 int span_store_set_quota(span_store *s, uint32_t tenant, uint64_t ram_bytes, uint64_t disk_bytes) {
     BASE_ASSERT(tenant != 0); /* span_tenant */
-    const int rc = span_budget_set_quota(&s->places.budget, &(span_quota){tenant, {[TIER_RAM] = ram_bytes, [TIER_DISK] = disk_bytes, [TIER_HOST] = ram_bytes}});
+    const span_quota quota = {tenant, {[TIER_RAM] = ram_bytes, [TIER_DISK] = disk_bytes, [TIER_HOST] = ram_bytes}};
+    const int rc = span_budget_set_quota(&s->places.budget, &quota);
     if (rc && span_budget_group(&s->places.budget, tenant) == 0) return rc;
     span_places_fit_quota(&s->places, tenant);
     span_store_fit_disk(s);

@@ -19,7 +19,8 @@
  * Write-back (index/span_write_back.h): modules and text that was used twice are due and are written first; text that
  * was used once is written when nothing is due, and does not replace records of more value.
  *
- * With a device, `RAM` above is its memory, and a tier of the host's RAM is between it and the disk: span_store_set_host.
+ * With a device, `RAM` above is its memory, and a tier of the host's RAM is between it and the disk:
+ * span_store_set_host.
  *
  *   keep     a soft pin that a reader asks for (cache_control, prompt_cache_retention): evicted after all others, until
  *         its

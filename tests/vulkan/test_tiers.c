@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_tiers.c: the RAM tier below device memory (docs/gpu.md, "Memory"): a device of a few spans, so that requests take
- * each other's place in it. What it evicts is a hit in RAM, copied back or read in place over the bus; every hit gives
+/* test_tiers.c: the RAM tier below device memory (docs/gpu.md, "Memory"): a device of a few spans, so that requests
+ * take each other's place in it. What it evicts is a hit in RAM, copied back or read in place over the bus; every hit gives
  * the bytes of a miss, and copies are counted to the byte. Memory of the test's device counts as apart from the host's
  * (vulkan_is_unmapped).
  */
@@ -109,8 +109,8 @@ static int32_t check(rp_engine *e, int prompt, const char *tier) {
     return n;
 }
 
-/* A prompt takes a span of two columns, its answer another: the device has memory for two prompts, one of which is being
- * computed. */
+/* A prompt takes a span of two columns, its answer another: the device has memory for two prompts, one of which is
+ * being computed. */
 static const int n_columns = 5;
 static uint64_t small_device(void) { return (uint64_t)n_columns * column_bytes; }
 
