@@ -48,6 +48,7 @@ static uint64_t bytes_of(const model_weight *w) {
 }
 
 static void free_copy(vulkan_backend *b, adapter_copy *c) {
+    vulkan_copies_settle(&b->copies);
     vulkan_give(b, &c->memory);
     base_free(c->a);
     *c = (adapter_copy){.id = 0};

@@ -151,7 +151,8 @@ static const char *arithmetic(const backend *self) { return ((const vulkan_backe
 
 static void free_backend(backend *self) {
     vulkan_backend *b = vulkan(self);
-    vulkan_stream_free(&b->stream); /* waits */
+    vulkan_stream_free(&b->stream);   /* waits */
+    vulkan_copies_settle(&b->copies); /* to what is freed below */
     vulkan_experts_free(b);
     vulkan_attention_free(b);
     vulkan_recurrence_free(b);

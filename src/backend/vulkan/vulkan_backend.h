@@ -141,7 +141,7 @@ uint64_t vulkan_memory_in_place(const vulkan_memory *m, const model_step *step);
 
 int vulkan_copies_open(vulkan_copies *c, vulkan_backend *b, rp_error *err); /* RP_ERR_MEMORY, RP_ERR_IO */
 void vulkan_copies_close(vulkan_copies *c);                                 /* all zeros is fine */
-/* Waits for copies to the device: before a buffer is freed. Any thread. */
+/* Waits for copies to the device: before a buffer that was uploaded to is freed. Any thread. */
 void vulkan_copies_settle(vulkan_copies *c);
 /* Copies to device memory, in pieces: later submissions see it; from it. RP_ERR_MEMORY, RP_ERR_IO. Any thread. */
 int vulkan_upload(vulkan_copies *c, const void *from, uint64_t bytes, const vulkan_buffer *to, uint64_t at,

@@ -43,6 +43,7 @@ void vulkan_copies_close(vulkan_copies *c) {
 }
 
 void vulkan_copies_settle(vulkan_copies *c) {
+    if (!c->backend) return;
     pthread_mutex_lock(&c->lock);
     for (int i = 0; i < VULKAN_COPY_SLOTS; i++) vulkan_stream_wait(&c->up[i].stream, NULL);
     pthread_mutex_unlock(&c->lock);

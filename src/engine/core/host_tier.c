@@ -3,13 +3,8 @@
 #include "engine/core/host_tier.h"
 
 #include "backend/backend_registry.h"
-#include "base/check.h"
-#include "base/compiler.h"
 #include "base/error.h"
 #include "engine/core/engine_state.h"
-#include "engine/core/job.h"
-#include "engine/core/job_tokens.h"
-#include "engine/reuse/prefix.h"
 #include "kv/block_pool.h"
 #include "store/record/record.h"
 #include "store/span_store.h"
@@ -47,11 +42,3 @@ int host_tier_open(rp_engine *e, uint64_t budget_bytes, rp_kv_in_place in_place,
 }
 
 void host_tier_close(rp_engine *e) { kv_pool_free(e->host->pool); }
-
-void host_tier_expect(rp_engine *e, const rp_job *job) {
-    if (!e->host->pool) return;
-    const int32_t n_given = job_n_given(job);
-    const size_t n_found = job->prefix.shares ? prefix_peek(e, job, NULL, NULL) : 0;
-    const int32_t n_fresh = n_given - (int32_t)BASE_MIN(n_found, (size_t)n_given);
-    span_store_set_reads(e->store, (double)n_fresh + BASE_MAX(job->answer.most - 1, 0));
-}

@@ -13,8 +13,6 @@
 
 #include "reprise_device.h"
 
-struct rp_job;
-
 typedef struct host_tier {
     struct kv_pool *pool; /* NULL: there is none */
     rp_kv_in_place in_place;
@@ -26,7 +24,5 @@ bool host_tier_is_apart(const rp_engine *e);
  * RP_ERR_MEMORY. */
 int host_tier_open(rp_engine *e, uint64_t budget_bytes, rp_kv_in_place in_place, rp_error *err);
 void host_tier_close(rp_engine *e); /* after the store */
-/* Before a job's lookups. */
-void host_tier_expect(rp_engine *e, const struct rp_job *job);
 
 #endif

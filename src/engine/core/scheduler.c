@@ -23,7 +23,6 @@
 #include "engine/core/commands.h"
 #include "engine/core/draft_model.h"
 #include "engine/core/engine_state.h"
-#include "engine/core/host_tier.h"
 #include "engine/core/job.h"
 #include "engine/core/job_feature.h"
 #include "engine/core/job_tokens.h"
@@ -252,7 +251,7 @@ static int try_form(rp_engine *e, rp_job *c, verdict *v, rp_error *err) {
     BASE_ASSERT(c->phase == JOB_WAITING && c->needs.n == 0 && c->moved.n_runs == 0);
     *v = NO_ROOM;
     span_store_next_request(e->store);
-    host_tier_expect(e, c);
+    prefix_expect_reads(e, c);
     if (c->kind == JOB_REQUEST) c->figures.prefill_done = 0;
     c->figures.prefill_total = c->figures.prefill_done; /* of a schema: its previous segments */
     if (c->kind == JOB_MODULE_PREFILL) rc = need_segment(e, c, &need, err);

@@ -15,6 +15,7 @@
 #include "base/hash.h"
 #include "engine/core/cost_model.h"
 #include "engine/core/engine_state.h"
+#include "engine/core/host_tier.h"
 #include "engine/core/job.h"
 #include "engine/core/job_feature.h"
 #include "engine/core/job_tokens.h"
@@ -102,6 +103,14 @@ size_t prefix_peek(const rp_engine *e, const rp_job *c, span_tree_fn fn, void *u
     if (!e->is_recurrent) return found;
     if (fn && to_states > 0) fn(user, &last.key);
     return to_states;
+}
+
+void prefix_expect_reads(rp_engine *e, const rp_job *c) {
+    if (!e->host->pool) return;
+    const int32_t n_given = job_n_given(c);
+    const size_t n_found = c->prefix.shares ? prefix_peek(e, c, NULL, NULL) : 0;
+    const int32_t n_fresh = n_given - (int32_t)BASE_MIN(n_found, (size_t)n_given);
+    span_store_set_reads(e->store, (double)n_fresh + BASE_MAX(c->answer.most - 1, 0));
 }
 
 /* Does what it computes enter the prefix cache? */

@@ -8,7 +8,6 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "engine/core/engine_state.h"
-#include "engine/core/host_tier.h"
 #include "engine/core/job.h"
 #include "engine/core/schemas.h"
 #include "engine/reuse/prefix.h"
@@ -75,7 +74,7 @@ static void fetch_for(rp_engine *e, rp_job *c) {
     BASE_ASSERT(c->phase == JOB_WAITING);
     c->ahead = (prefetch){0};
     span_store_next_request(e->store);
-    host_tier_expect(e, c);
+    prefix_expect_reads(e, c);
     if (c->prefix.shares) prefix_peek(e, c, span_prefetch_fetch, &f);
     if (!f.full) fetch_modules(&f, c);
     c->ahead.done = !f.full;
