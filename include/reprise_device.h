@@ -22,12 +22,13 @@ typedef enum rp_kv_in_place {
  * sizeof(rp_device_options)}. */
 typedef struct rp_device_options {
     uint32_t struct_size;
-    const char *name;           /* "cpu"; "vulkan": the best device of Vulkan; "vulkan:1": that of this number (rp_devices);
-                           NULL, "auto": the processor, until Vulkan has been measured on hardware. An
-                           unknown name is RP_ERR_NAME; a device that cannot compute the model, or an option that it
-                           lacks, RP_ERR_UNSUPPORTED */
-    uint64_t ram_bytes;         /* limit on memory of the device: weights, activations and KV, which gets what the others leave;
-                           RP_ERR_BUDGET if it gets nothing. 0: none, and 2 GiB for KV */
+    /* "cpu"; "vulkan": the best device of Vulkan; "vulkan:1": that of this number (rp_devices); NULL, "auto": the
+     * processor, until Vulkan has been measured on hardware. An unknown name is RP_ERR_NAME; a device that cannot compute
+     * the model, or an option that it lacks, RP_ERR_UNSUPPORTED */
+    const char *name;
+    /* Limit on memory of the device: weights, activations and KV, which gets what the others leave; RP_ERR_BUDGET if it
+     * gets nothing. 0: none, and 2 GiB for KV */
+    uint64_t ram_bytes;
     rp_kv_in_place kv_in_place; /* a zero is RP_KV_IN_PLACE_AUTO */
 } rp_device_options;
 
@@ -38,12 +39,12 @@ typedef struct rp_device_usage {
     bool is_lost;                                                     /* every request fails: start the program again */
     uint64_t limit_bytes;                                             /* rp_device_options.ram_bytes; 0: none */
     uint64_t weight_bytes, activation_bytes, kv_bytes, scratch_bytes; /* memory of the device, by use */
-    uint64_t host_bytes;                                              /* KV in RAM that the device reads: allocated so far */
-    uint64_t to_device_bytes, to_host_bytes;                          /* copied over the bus, weights included */
-    uint64_t demoted_bytes, demoted_us;                               /* of these: KV that the device evicted to RAM, and the time of that */
-    uint64_t in_place_bytes;                                          /* KV in RAM that steps read over the bus: once for each step */
-    uint64_t submits, submit_us, step_us;                             /* submissions of steps; the processor's time in them; the time from
-                                                    them to the end of the step */
+    uint64_t host_bytes;                     /* KV in RAM that the device reads: allocated so far */
+    uint64_t to_device_bytes, to_host_bytes; /* copied over the bus, weights included */
+    uint64_t demoted_bytes, demoted_us;      /* of these: KV that the device evicted to RAM, and the time of that */
+    uint64_t in_place_bytes;                 /* KV in RAM that steps read over the bus: once for each step */
+    /* submissions of steps; the processor's time in them; the time from them to the end of the step */
+    uint64_t submits, submit_us, step_us;
 } rp_device_usage;
 /* Any thread. RP_ERR_INVALID (struct_size is not set). */
 RP_API int rp_engine_device_usage(rp_engine *engine, rp_device_usage *out);

@@ -62,7 +62,10 @@ rp_engine_options cli_engine_options(const cli_engine_args *args) {
     o.store_read_only = args->read_only;
     set_weights(args, &o);
     static rp_device_options device;
-    device = (rp_device_options){.struct_size = sizeof device, .name = args->device, .ram_bytes = args->device_ram, .kv_in_place = (rp_kv_in_place)args->kv_in_place};
+    device = (rp_device_options){.struct_size = sizeof device,
+                                 .name = args->device,
+                                 .ram_bytes = args->device_ram,
+                                 .kv_in_place = (rp_kv_in_place)args->kv_in_place};
     o.device = &device;
     return o;
 }

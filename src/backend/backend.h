@@ -119,8 +119,8 @@ typedef struct backend_ops {
     const backend_recurrence *recurrence; /* NULL: no recurrent layers */
     void (*free)(backend *b);
     kv_memory *(*memory)(backend *b); /* what the KV blocks are in, which it computes with */
-    /* Memory of the host that the device reads as well, over a bus, for KV that leaves `memory`; NULL: there is no other,
-     * as `memory` is the host's. NULL, the function: so it is */
+    /* Memory of the host that the device reads as well, over a bus, for KV that leaves `memory`; NULL: there is no
+     * other, as `memory` is the host's. NULL, the function: so it is */
     kv_memory *(*host_memory)(backend *b);
     /* Fills in all fields of out. NULL, the function: there is no device. Any thread */
     void (*device_usage)(backend *b, rp_device_usage *out);

@@ -2,8 +2,8 @@
 /* vulkan_copies.c: copies over the bus: between the host and device memory through staging buffers, and of blocks
  * between device memory and the host's.
  *
- * All copies are submitted to the queue of the steps, in whose order they take effect: a copy to the device is submitted
- * and not awaited, and the next step reads what it wrote. Two of them are under way at a time, each with a staging
+ * All copies are submitted to the queue of the steps, in whose order they take effect: a copy to the device is
+ * submitted and not awaited, and the next step reads what it wrote. Two of them are under way at a time, each with a staging
  * buffer: the host fills one while the other is copied. What the host reads is awaited, once for all of its blocks.
  */
 #include <string.h>
