@@ -23,8 +23,8 @@ typedef enum rp_kv_in_place {
 typedef struct rp_device_options {
     uint32_t struct_size;
     /* "cpu"; "vulkan": the best device of Vulkan; "vulkan:1": that of this number (rp_devices); NULL, "auto": the
-     * processor, until Vulkan has been measured on hardware. An unknown name is RP_ERR_NAME; a device that cannot compute
-     * the model, or an option that it lacks, RP_ERR_UNSUPPORTED */
+     * processor, until Vulkan has been measured on hardware. An unknown name is RP_ERR_NAME; a device that cannot
+     * compute the model, or an option that it lacks, RP_ERR_UNSUPPORTED */
     const char *name;
     /* Limit on memory of the device: weights, activations and KV, which gets what the others leave; RP_ERR_BUDGET if it
      * gets nothing. 0: none, and 2 GiB for KV */
@@ -36,9 +36,10 @@ typedef struct rp_device_options {
  * of the last step. All zero: it computes on the processor. */
 typedef struct rp_device_usage {
     uint32_t struct_size;
-    bool is_lost;                                                     /* every request fails: start the program again */
-    uint64_t limit_bytes;                                             /* rp_device_options.ram_bytes; 0: none */
-    uint64_t weight_bytes, activation_bytes, kv_bytes, scratch_bytes; /* memory of the device, by use */
+    bool is_lost;         /* every request fails: start the program again */
+    uint64_t limit_bytes; /* rp_device_options.ram_bytes; 0: none */
+    /* memory of the device, by use */
+    uint64_t weight_bytes, activation_bytes, kv_bytes, scratch_bytes;
     uint64_t host_bytes;                     /* KV in RAM that the device reads: allocated so far */
     uint64_t to_device_bytes, to_host_bytes; /* copied over the bus, weights included */
     uint64_t demoted_bytes, demoted_us;      /* of these: KV that the device evicted to RAM, and the time of that */
