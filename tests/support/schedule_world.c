@@ -32,8 +32,9 @@ static const struct {
     int32_t shape;      /* of those: oracle_shape */
     kernel_type type;
     bool is_recurrent;
-    int32_t draft; /* of a recurrent one: number of the model that drafts for it */
-    bool has_head; /* a draft head is added to it */
+    int32_t draft;  /* of a recurrent one: number of the model that drafts for it */
+    bool has_head;  /* a draft head is added to it */
+    bool is_latent; /* its attention is latent */
 } kinds[SCHEDULE_MODELS] = {
     {.shape = 1, .type = KERNEL_F32},
     {.shape = 1, .type = KERNEL_Q8_0},
@@ -53,7 +54,7 @@ static const struct {
     {.golden = "mamba2", .is_recurrent = true, .draft = 9},
     {.golden = "qwen35", .is_recurrent = true, .draft = 7, .has_head = true},
     {.golden = "glm4moe", .has_head = true},
-    {.golden = "deepseek3", .has_head = true},
+    {.golden = "deepseek3", .has_head = true, .is_latent = true},
 };
 
 /* The recurrent ones and those with draft heads, the last nine, take turns as one. */
@@ -102,6 +103,7 @@ void schedule_models_open(schedule_model models[SCHEDULE_MODELS]) {
         if (m->name) open_files(m, kinds[i].has_head ? path : golden_find(g, m->name)->path, NULL);
         else open_made_up(m, kinds[i].shape, kinds[i].type);
         if (kinds[i].has_head) unlink(path); /* it stays mapped */
+        m->is_latent = kinds[i].is_latent;
         m->draft = kinds[i].is_recurrent ? models[kinds[i].draft].model : m->model;
         if (!kinds[i].is_recurrent) continue;
         m->is_recurrent = true;
@@ -484,8 +486,9 @@ void schedule_world_make(schedule_world *w, const schedule_model *models, uint64
                                            RP_KV_KIVI4, RP_KV_K4V2, RP_KV_KIVI2};
     *w = (schedule_world){.seed = seed, .model = &models[model_of(seed)], .r = {seed}};
     random_pml_init(&w->pml, &w->r);
-    w->pml.dial = w->pml.formats = true;
-    w->format = formats[below(w, (int32_t)BASE_ARRAY_LEN(formats))];
+    w->pml.dial = true;
+    w->pml.formats = !w->model->is_latent; /* latent KV is f16 or f32 */
+    w->format = formats[below(w, w->model->is_latent ? 2 : (int32_t)BASE_ARRAY_LEN(formats))];
     choose_f16_layers(w);
     choose_keep(w);
     choose_module_states(w);

@@ -29,6 +29,7 @@ typedef struct schedule_model {
     int32_t shorter; /* divisor for the number of words in texts */
     bool is_movable, has_windows;
     bool is_recurrent, composes; /* some of its layers have states, which may be composed */
+    bool is_latent;              /* its KV is of floats */
     rp_model *draft;             /* what may draft for it: itself, or another model of its vocabulary */
 } schedule_model;
 
