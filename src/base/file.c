@@ -149,7 +149,7 @@ void base_map_close(base_map *m) {
     *m = (base_map){0};
 }
 
-#define LEAST_FORGOTTEN (256 << 10)
+#define LEAST_FORGOTTEN (32 << 10)
 
 void base_map_forget(const base_map *m, const void *p, size_t n) {
     if (n < LEAST_FORGOTTEN) return;

@@ -50,7 +50,7 @@ typedef struct base_map {
 int base_map_open(base_map *out, const char *path, rp_error *err); /* RP_ERR_IO */
 void base_map_close(base_map *m);                                  /* zero-initialised is fine */
 /* Frees the memory of the whole pages in [p, p + n) that belong to the map: the next access reads the file again. Runs
-   of less than 256 KiB are kept: the call costs more time than they cost memory. */
+   of less than 32 KiB are kept: the call costs more time than they cost memory. */
 void base_map_forget(const base_map *m, const void *p, size_t n);
 
 /* Do two paths lead to the same file? false if either cannot be examined. */

@@ -470,7 +470,7 @@ static void choose_f16_layers(schedule_world *w) {
 static void choose_keep(schedule_world *w) {
     static const char *const shares[] = {"50%", "25%", "12.5%", "auto"};
     static const char *const methods[] = {NULL, "kvzip", "kvzip+", "expected", "compactor"};
-    if (!chance(w, 2) || w->model->is_recurrent) return;
+    if (!chance(w, 2) || w->model->is_recurrent || w->model->is_latent) return;
     w->pml.longer = true; /* short modules are not reduced */
     w->keep = shares[below(w, (int32_t)BASE_ARRAY_LEN(shares))];
     w->keep_method = methods[below(w, (int32_t)BASE_ARRAY_LEN(methods))];
