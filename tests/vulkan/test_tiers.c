@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_tiers.c: the RAM tier below device memory (docs/gpu.md, "Memory"): a device of a few spans, so that requests
  * take each other's place in it. What it evicts is a hit in RAM, copied back or read in place over the bus; every hit
- * gives the bytes of a miss, and copies are counted to the byte. Memory of the test's device counts as apart from the host's
- * (vulkan_is_unmapped).
+ * gives the bytes of a miss, and copies are counted to the byte. Memory of the test's device counts as apart from the
+ * host's (vulkan_is_unmapped).
  */
 #define _POSIX_C_SOURCE 200809L /* mkdtemp */
 

@@ -3,8 +3,9 @@
  * between device memory and the host's.
  *
  * All copies are submitted to the queue of the steps, in whose order they take effect: a copy to the device is
- * submitted and not awaited, and the next step reads what it wrote. Two of them are under way at a time, each with a staging
- * buffer: the host fills one while the other is copied. What the host reads is awaited, once for all of its blocks.
+ * submitted and not awaited, and the next step reads what it wrote. Two of them are under way at a time, each with a
+ * staging buffer: the host fills one while the other is copied. What the host reads is awaited, once for all of its
+ * blocks.
  */
 #include <string.h>
 
