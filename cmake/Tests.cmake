@@ -259,6 +259,10 @@ foreach(file IN LISTS bench_files)
   endif()
 endforeach()
 
+if(REPRISE_VULKAN)
+  reprise_vulkan_benchmarks()
+endif()
+
 file(GLOB tool_files CONFIGURE_DEPENDS tools/*.c)
 foreach(file IN LISTS tool_files)
   cmake_path(GET file STEM name)
