@@ -24,7 +24,7 @@ uint32_t vulkan_element_of(rp_kv_format format, bool is_key) {
     case KV_ELEMENT_2BIT: return VULKAN_ELEMENT_2BIT;
     default: break;
     }
-    BASE_ASSERT(!"an element that shaders know");
+    BASE_ASSERT(false); /* an element that shaders know */
     return VULKAN_ELEMENT_NONE;
 }
 
