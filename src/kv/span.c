@@ -58,8 +58,9 @@ int kv_span_move(kv_span *s, kv_pool *to, rp_error *err) {
     const size_t n = s->n_pool_blocks - (size_t)s->n_trimmed;
     BASE_ASSERT(s->sealed && to != s->pool && kv_pool_block_bytes(to) == kv_pool_block_bytes(s->pool));
     BASE_ASSERT(span_layers_ready(s) == s->n_layers && m->ops->copy_blocks);
-    kv_address *from = base_alloc(2 * sizeof(*from) * BASE_MAX(n, 1)), *moved = from + BASE_MAX(n, 1);
+    kv_address *from = base_alloc(2 * sizeof(*from) * BASE_MAX(n, 1));
     if (!from) return base_fail_memory(err, 2 * sizeof(*from) * n, "the blocks of a span");
+    kv_address *moved = from + n;
     size_t kept = 0;
     for (size_t i = 0; i < s->n_pool_blocks; i++)
         if (!kv_address_is_none(s->blocks[i])) from[kept++] = s->blocks[i];

@@ -95,8 +95,9 @@ kv_span *kv_span_ref(kv_span *s);
 void kv_span_unref(kv_span *s); /* NULL is fine */
 /* Returns true if the caller holds the only reference; no other thread reads the span then. */
 bool kv_span_is_unshared(const kv_span *s);
-/* Moves the blocks of a sealed span to a pool of the same shape, whose memory is the other one of the backend. Nobody
- * else reads the span meanwhile, and its addresses change. RP_ERR_BUDGET, RP_ERR_MEMORY, RP_ERR_IO: it is unchanged. */
+/* Moves the blocks of a sealed span to a pool of the same shape, whose memory is the other one of the backend. Its
+ * addresses change: no step and no writer may have a reference to it. RP_ERR_BUDGET, RP_ERR_MEMORY, RP_ERR_IO: it is
+ * unchanged. */
 int kv_span_move(kv_span *s, kv_pool *to, rp_error *err);
 const kv_memory *kv_span_memory(const kv_span *s); /* that its blocks are in */
 

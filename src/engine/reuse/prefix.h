@@ -16,8 +16,8 @@
 int prefix_find(rp_engine *e, rp_job *c, bool *wait, rp_error *err);
 /* The same lookup by span_tree_peek, for recurrent layers with the last checkpoint, whose key is the last one. */
 size_t prefix_peek(const rp_engine *e, const rp_job *c, span_tree_fn fn, void *user);
-/* Before a job's lookups: tells the store how often it will read what it finds, by the tokens that it has to
-   compute. */
+/* Before a job's lookups: sets how often it will read the KV that they find (span_store_set_reads): once for each token
+   that it has to compute. */
 void prefix_expect_reads(rp_engine *e, const rp_job *c);
 /* Adds the views of the path to the job's context, after the modules' views. The rest of its tokens becomes its
    sequence. RP_ERR_MEMORY. */

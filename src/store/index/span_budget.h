@@ -11,7 +11,8 @@
  *   2. Pins of a tier take at most half of its budget; kept entries at most half of what pins leave, and those of a
  *   tenant
  *      with a quota at most half of that.
- *   3. A victim is never pinned, and nobody but the store references it (in memory), or reads or writes it (on disk).
+ *   3. A victim is never pinned; in memory, the store has the only reference to it; on disk, its record is neither read
+ *      nor written.
  *
  * Used by one thread.
  */

@@ -58,7 +58,7 @@ void span_places_close(span_places *p);              /* with all entries; the ti
 /* Spans that are evicted from RAM, the device's memory, move to this pool of the host's (kv_span_move), within its
  * budget. Borrowed. Once, before the first entry. */
 void span_places_set_host(span_places *p, kv_pool *host);
-/* Moves the span of an entry from host memory to RAM. The caller has a reference, and nobody else but the store.
+/* Moves the span of an entry from host memory to RAM. The store and the caller have the only references.
  * RP_ERR_BUDGET, RP_ERR_MEMORY, RP_ERR_IO: it does not. */
 int span_places_promote(span_places *p, uint32_t i);
 /* Gives an entry that has no span one, with one reference. RP_ERR_MEMORY: it does not. */
