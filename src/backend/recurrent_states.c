@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "base/compiler.h"
+#include "base/error.h"
+#include "base/memory.h"
 
 size_t recurrent_state_at(const kv_shape *shape, int32_t layer) {
     size_t at = 0;
@@ -51,4 +53,30 @@ void recurrent_input_widths(const model_hparams *hp, const model_layer *l, int64
     if (l->mixer != MODEL_MAMBA1) return;
     widths[1] = widths[2] = hp->recurrent.channels;
     widths[3] = 2 * (int64_t)hp->recurrent.state_dim;
+}
+
+int recurrent_kept_open(recurrent_kept *k, backend *b, const model_network *net, int32_t rows, rp_error *err) {
+    const int32_t n_layers = net->hp.n_layers;
+    int64_t most = 0;
+    int rc = RP_OK;
+    *k = (recurrent_kept){0};
+    if (rows == 0) return RP_OK;
+    if (!(k->inputs = base_calloc((size_t)n_layers, sizeof(*k->inputs))))
+        return base_fail_memory(err, (uint64_t)n_layers * sizeof(*k->inputs), "recurrent layers");
+    for (int32_t l = 0; l < n_layers && !rc; l++) {
+        int64_t widths[MODEL_MAX_SCANNED];
+        if (!model_mixer_recurs(net->layers[l].mixer)) continue;
+        recurrent_input_widths(&net->hp, &net->layers[l], widths);
+        for (int i = 0; i < MODEL_MAX_SCANNED && !rc; i++)
+            if (widths[i] > 0) rc = b->ops->buffer_new(b, rows, (int32_t)widths[i], &k->inputs[l][i], err);
+        most = BASE_MAX(most, net->layers[l].recurrent.out.n_in);
+    }
+    return rc ? rc : b->ops->buffer_new(b, rows, (int32_t)most, &k->accepted, err);
+}
+
+void recurrent_kept_free(recurrent_kept *k, backend *b, const model_network *net) {
+    for (int32_t l = 0; k->inputs && l < net->hp.n_layers; l++)
+        for (int i = 0; i < MODEL_MAX_SCANNED; i++) b->ops->buffer_free(b, k->inputs[l][i]);
+    b->ops->buffer_free(b, k->accepted);
+    base_free(k->inputs);
 }

@@ -11,7 +11,7 @@
 
 #include <stddef.h>
 
-#include "backend/model_network.h"
+#include "backend/backend.h"
 #include "kv/kv_plan.h"
 
 #define RECURRENT_STATE_ALIGNMENT 64
@@ -34,5 +34,15 @@ void recurrent_state_compose(const model_network *net, float *now, const float *
 
 /* The columns of what a layer's scan reads; 0: no such input. */
 void recurrent_input_widths(const model_hparams *hp, const model_layer *l, int64_t widths[MODEL_MAX_SCANNED]);
+
+/* What tentative rows need (model_step.tentative): buffers of the backend, or NULL. */
+typedef struct recurrent_kept {
+    backend_buffer *(*inputs)[MODEL_MAX_SCANNED]; /* [n_layers]: of the rows' scans, [rows][width] */
+    backend_buffer *accepted;                     /* where the output goes when states_accept scans them again; it is not read */
+} recurrent_kept;
+
+/* For so many rows; 0: nothing. RP_ERR_MEMORY, RP_ERR_BUDGET: free what there is. */
+int recurrent_kept_open(recurrent_kept *k, backend *b, const model_network *net, int32_t rows, rp_error *err);
+void recurrent_kept_free(recurrent_kept *k, backend *b, const model_network *net);
 
 #endif

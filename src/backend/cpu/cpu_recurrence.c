@@ -43,9 +43,8 @@ struct cpu_recurrent {
     scan_run *runs;            /* [max_rows]: n_runs of the step */
     int32_t n_runs;
     /* Of tentative runs; NULL, and 0: there are none */
-    backend_buffer *(*kept)[MODEL_MAX_SCANNED]; /* [n_layers]: inputs of their rows, [max_tentative][width] */
-    backend_buffer *accepted;                   /* [max_tentative][width]: outputs that nothing reads */
-    float *scratch;                             /* copies of a layer's matrices, by head */
+    recurrent_kept kept; /* of max_tentative rows */
+    float *scratch;      /* copies of a layer's matrices, by head */
     int32_t max_tentative;
 };
 
@@ -586,7 +585,7 @@ static void keep_inputs(const scan_job *j, int32_t layer) {
     const struct cpu_recurrent *r = j->b->recurrent;
     for (const scan_run *run = j->runs; run < j->runs + j->n_runs; run++)
         for (int i = 0; i < MODEL_MAX_SCANNED && run->kept >= 0; i++) {
-            backend_buffer *to = r->kept[layer][i];
+            backend_buffer *to = r->kept.inputs[layer][i];
             if (!to) continue;
             BASE_ASSERT(to->width == j->in[i]->width && run->kept + run->end - run->first <= r->max_tentative);
             memcpy(cpu_row_at(to, run->kept), cpu_row_of(j->in[i], run->first),
@@ -612,8 +611,8 @@ static void convolve(backend *self, int32_t layer, backend_buffer *src, backend_
 /* One layer, from kept rows [first, end) on. Mamba1 keeps the result of the convolution: here that moves its inputs
  * only. */
 static void accept_rows(const cpu_backend *b, int32_t layer, const scan_run *run) {
-    scan_job j = job_of(b, layer, run, 1, b->recurrent->kept[layer]);
-    j.dst = b->recurrent->accepted;
+    scan_job j = job_of(b, layer, run, 1, b->recurrent->kept.inputs[layer]);
+    j.dst = b->recurrent->kept.accepted;
     j.dst->width = (int32_t)j.layer->recurrent.out.n_in;
     j.convolved = j.layer->mixer == MODEL_MAMBA1 ? j.dst : b->recurrent->convolved;
     if (j.layer->mixer == MODEL_MAMBA1)
@@ -671,29 +670,15 @@ static int transpose(const model_weight *parts, int max_parts, float **out, rp_e
 /* For tentative rows. RP_ERR_MEMORY. */
 static int open_kept(cpu_backend *b, rp_error *err) {
     struct cpu_recurrent *r = b->recurrent;
-    const int32_t n_layers = b->net->hp.n_layers;
-    int64_t width = 0;
-    size_t state_bytes = 0;
-    int rc = RP_OK;
+    size_t bytes = 0;
     if (r->max_tentative == 0) return RP_OK;
-    if (!(r->kept = base_calloc((size_t)n_layers, sizeof(*r->kept))))
-        return base_fail_memory(err, (uint64_t)n_layers * sizeof(*r->kept), "recurrent layers");
-    for (int32_t l = 0; l < n_layers; l++) {
-        const model_layer *layer = &b->net->layers[l];
-        int64_t widths[MODEL_MAX_SCANNED];
-        if (!model_mixer_recurs(layer->mixer)) continue;
-        recurrent_input_widths(&b->net->hp, layer, widths);
-        for (int i = 0; i < MODEL_MAX_SCANNED && !rc; i++)
-            if (widths[i] > 0)
-                rc = cpu_buffer_new(&b->base, r->max_tentative, (int32_t)widths[i], &r->kept[l][i], err);
-        if (rc) return rc;
-        width = BASE_MAX(width, layer->recurrent.out.n_in);
-        state_bytes = BASE_MAX(state_bytes, (size_t)b->shape.layers[layer->recurrence].state_bytes);
-    }
-    if (!(r->scratch = base_alloc_aligned(state_bytes, RECURRENT_STATE_ALIGNMENT)))
-        return base_fail_memory(err, state_bytes, "recurrent layers");
-    b->activation_bytes += state_bytes;
-    return cpu_buffer_new(&b->base, r->max_tentative, (int32_t)width, &r->accepted, err);
+    for (int32_t l = 0; l < b->net->hp.n_layers; l++)
+        if (model_mixer_recurs(b->net->layers[l].mixer))
+            bytes = BASE_MAX(bytes, (size_t)b->shape.layers[b->net->layers[l].recurrence].state_bytes);
+    if (!(r->scratch = base_alloc_aligned(bytes, RECURRENT_STATE_ALIGNMENT)))
+        return base_fail_memory(err, bytes, "recurrent layers");
+    b->activation_bytes += bytes;
+    return recurrent_kept_open(&r->kept, &b->base, b->net, r->max_tentative, err);
 }
 
 int cpu_recurrence_open(cpu_backend *b, int32_t max_rows, int32_t max_tentative, rp_error *err) {
@@ -723,14 +708,11 @@ void cpu_recurrence_free(cpu_backend *b) {
     if (!r) return;
     for (int32_t l = 0; r->convolutions && l < b->net->hp.n_layers; l++) base_free(r->convolutions[l]);
     for (int32_t l = 0; r->decays && l < b->net->hp.n_layers; l++) base_free(r->decays[l]);
-    for (int32_t l = 0; r->kept && l < b->net->hp.n_layers; l++)
-        for (int i = 0; i < MODEL_MAX_SCANNED; i++) cpu_buffer_free(&b->base, r->kept[l][i]);
     base_free(r->convolutions);
     base_free(r->decays);
     base_free(r->runs);
-    base_free(r->kept);
+    recurrent_kept_free(&r->kept, &b->base, b->net);
     base_free(r->scratch);
-    cpu_buffer_free(&b->base, r->accepted);
     cpu_buffer_free(&b->base, r->convolved);
     base_free(r);
 }

@@ -44,9 +44,8 @@ struct vulkan_recurrent {
     int32_t n_runs;
     uint64_t table; /* vulkan_run [n_runs] */
     /* Of tentative runs; NULL, and 0: there are none */
-    backend_buffer *(*kept)[MODEL_MAX_SCANNED]; /* [n_layers]: inputs of their rows, [max_tentative][width] */
-    backend_buffer *accepted;                   /* [max_tentative][width]: outputs that nothing reads */
-    vulkan_buffer copies;                       /* [tentative runs of a step][matrices of a layer] */
+    recurrent_kept kept;  /* of max_tentative rows */
+    vulkan_buffer copies; /* [tentative runs of a step][matrices of a layer] */
     int32_t max_tentative;
     size_t most_bytes; /* of a layer's state */
     char *host;        /* [3][most_bytes]: states of a layer on their way */
@@ -465,7 +464,7 @@ static void keep_inputs(const scan_job *j, int32_t layer) {
     const struct vulkan_recurrent *r = j->b->recurrent;
     for (const scan_run *run = r->runs; run < r->runs + r->n_runs; run++)
         for (int i = 0; i < MODEL_MAX_SCANNED && run->kept >= 0; i++) {
-            const backend_buffer *to = r->kept[layer][i], *from = j->in[i];
+            const backend_buffer *to = r->kept.inputs[layer][i], *from = j->in[i];
             if (!to) continue;
             BASE_ASSERT(to->width == from->width && run->kept + run->end - run->first <= r->max_tentative);
             const uint64_t row = sizeof(float) * (uint64_t)to->width;
@@ -539,8 +538,8 @@ int vulkan_recurrence_begin(vulkan_backend *b, rp_error *err) {
 
 /* One layer, of kept rows. Mamba1 keeps the result of the convolution: here that moves its inputs only. */
 static void accept_rows(vulkan_backend *b, int32_t layer, const scan_run *run, uint64_t table) {
-    scan_job j = job_of(b, layer, run, 1, table, b->recurrent->kept[layer]);
-    j.dst = b->recurrent->accepted;
+    scan_job j = job_of(b, layer, run, 1, table, b->recurrent->kept.inputs[layer]);
+    j.dst = b->recurrent->kept.accepted;
     vulkan_buffer_set_width(&b->base, j.dst, (int32_t)j.layer->recurrent.out.n_in);
     if (j.layer->mixer == MODEL_MAMBA1) convolve_inputs(&j, j.in, 1, 0, false, NULL);
     kinds[j.layer->mixer](&j);
@@ -567,28 +566,6 @@ static void states_accept(backend *self, backend_states *states, int32_t n) {
 }
 
 /* ---- opening ---- */
-
-/* For tentative rows. */
-static int open_kept(vulkan_backend *b, rp_error *err) {
-    struct vulkan_recurrent *r = b->recurrent;
-    const int32_t n_layers = b->net->hp.n_layers;
-    int64_t most = 0;
-    int rc = RP_OK;
-    if (r->max_tentative == 0) return RP_OK;
-    if (!(r->kept = base_calloc((size_t)n_layers, sizeof(*r->kept))))
-        return base_fail_memory(err, (uint64_t)n_layers * sizeof(*r->kept), "recurrent layers");
-    for (int32_t l = 0; l < n_layers && !rc; l++) {
-        const model_layer *layer = &b->net->layers[l];
-        int64_t widths[MODEL_MAX_SCANNED];
-        if (!model_mixer_recurs(layer->mixer)) continue;
-        recurrent_input_widths(&b->net->hp, layer, widths);
-        for (int i = 0; i < MODEL_MAX_SCANNED && !rc; i++)
-            if (widths[i] > 0)
-                rc = vulkan_buffer_create(&b->base, r->max_tentative, (int32_t)widths[i], &r->kept[l][i], err);
-        most = BASE_MAX(most, layer->recurrent.out.n_in);
-    }
-    return rc ? rc : vulkan_buffer_create(&b->base, r->max_tentative, (int32_t)most, &r->accepted, err);
-}
 
 /* Scratch of one layer. */
 static int open_scratch(vulkan_backend *b, rp_error *err) {
@@ -623,23 +600,20 @@ int vulkan_recurrence_open(vulkan_backend *b, int32_t max_tentative, rp_error *e
     r->most_bytes = BASE_DIV_UP(r->most_bytes, RECURRENT_STATE_ALIGNMENT) * RECURRENT_STATE_ALIGNMENT;
     if (!(r->host = base_alloc(3 * r->most_bytes)))
         return base_fail_memory(err, 3 * r->most_bytes, "states of recurrent layers");
-    const int rc = open_kept(b, err);
+    const int rc = recurrent_kept_open(&r->kept, &b->base, b->net, r->max_tentative, err);
     return rc ? rc : open_scratch(b, err);
 }
 
 void vulkan_recurrence_free(vulkan_backend *b) {
     struct vulkan_recurrent *r = b->recurrent;
     if (!r) return;
-    for (int32_t l = 0; r->kept && l < b->net->hp.n_layers; l++)
-        for (int i = 0; i < MODEL_MAX_SCANNED; i++) vulkan_buffer_destroy(&b->base, r->kept[l][i]);
-    vulkan_buffer_destroy(&b->base, r->accepted);
+    recurrent_kept_free(&r->kept, &b->base, b->net);
     vulkan_buffer_destroy(&b->base, r->convolved);
     vulkan_buffer_destroy(&b->base, r->ordered);
     vulkan_buffer_destroy(&b->base, r->decays);
     vulkan_buffer_destroy(&b->base, r->rates);
     if (b->device) vulkan_give(b, &r->copies);
     base_free(r->runs);
-    base_free(r->kept);
     base_free(r->host);
     base_free(r);
 }
