@@ -37,8 +37,10 @@ void recurrent_input_widths(const model_hparams *hp, const model_layer *l, int64
 
 /* What tentative rows need (model_step.tentative): buffers of the backend, or NULL. */
 typedef struct recurrent_kept {
-    backend_buffer *(*inputs)[MODEL_MAX_SCANNED]; /* [n_layers]: of the rows' scans, [rows][width] */
-    backend_buffer *accepted;                     /* where the output goes when states_accept scans them again; it is not read */
+    /* [n_layers]: what the rows' scans read, [rows][width] */
+    backend_buffer *(*inputs)[MODEL_MAX_SCANNED];
+    /* Where the output goes when states_accept scans them again; it is not read */
+    backend_buffer *accepted;
 } recurrent_kept;
 
 /* For so many rows; 0: nothing. RP_ERR_MEMORY, RP_ERR_BUDGET: free what there is. */
