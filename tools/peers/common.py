@@ -7,6 +7,7 @@ import sys
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 SHAPES = ["smollm2-135m", "tinyllama-1.1b", "llama3.2-1b"]
+OTHER_SHAPES = ["deepseek2-lite"]  # on request, not on the page
 TYPES = ["Q8_0", "Q4_0", "Q4_K_M", "F16"]
 PREFILL = [20, 64, 128, 512, 2048]
 DEPTHS = [0, 2048, 4096, 8192]

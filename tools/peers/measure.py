@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures every cell of a model, in rounds."""
 import datetime
+import os
 import random
 import statistics
 import time
 
-from peers.common import CACHED, DEPTHS, FRESH, MEMORY_TOKENS, OTHER_ORDER, OURS, REUSING, fail, say
+from peers.common import CACHED, DEPTHS, FRESH, MEMORY_TOKENS, OTHER_ORDER, OURS, REUSING, ROOT, fail, say
 from peers.machine import Limits, quietly
 from peers.models import Work, make_model
 from peers.programs import Ours, Server, lab, llama_bench, read_versions
@@ -49,6 +50,9 @@ class Sitting:
     def server(self, flash, *more):
         key = (flash, *more)
         if key not in self.servers:
+            if os.path.getsize(os.path.join(ROOT, self.path)) > os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 6:
+                while self.servers:  # memory has one server beside this program
+                    self.servers.popitem()[1].close()
             self.servers[key] = server = Server(self.path, self.options.threads, flash, *more)
             text = "kxqz river of the north"
             theirs = server.post("/tokenize", {"content": text, "add_special": True})["tokens"]

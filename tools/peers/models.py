@@ -81,33 +81,48 @@ def read_gguf(path):
 
 class Work:
     """What a model must at least read and multiply. Rows of the last layer that no later token asks for count for their keys and
-    values alone; attention counts as f32 (AVX2 multiplies no f16), quantised weights as 8-bit products."""
+    values alone; attention counts as f32 (AVX2 multiplies no f16), quantised weights as 8-bit products. Experts are read as often
+    as rows choose them at random. Latent attention has one cell a token for all heads."""
 
     def __init__(self, path):
         keys, tensors = read_gguf(os.path.join(ROOT, path))
         self.layers, self.heads = keys["block_count"], keys["attention.head_count"]
-        self.head_dim = keys["attention.key_length"]
-        self.kv_bytes = self.layers * 2 * keys["attention.head_count_kv"] * self.head_dim * 2
+        self.used_experts = keys.get("expert_used_count", 1) / keys.get("expert_count", 1)  # share of a layer's experts for a row
+        latent = keys.get("attention.kv_lora_rank")
+        if latent:
+            self.pair_dims = 2 * latent + keys["rope.dimension_count"]  # multiplications of a head with a slot
+            self.kv_bytes = self.layers * (latent + keys["rope.dimension_count"]) * 2
+        else:
+            self.pair_dims = 2 * keys["attention.key_length"]
+            self.kv_bytes = self.layers * 2 * keys["attention.head_count_kv"] * keys["attention.key_length"] * 2
         self.file_bytes = os.path.getsize(os.path.join(ROOT, path))
-        self.weight_bytes = 0
+        self.weight_bytes, self.expert_bytes = 0, 0
         self.all_rows, self.one_row = {"int8_gops": 0, "f32_gops": 0}, {"int8_gops": 0, "f32_gops": 0}  # operations
         tied = not any(name == "output.weight" for name, _, _, _ in tensors)
         for name, dims, kind, n_bytes in tensors:
             if name == "token_embd.weight" and not tied:
                 continue  # one row of it is looked up
-            self.weight_bytes += n_bytes
+            expert = "_exps." in name
+            if expert:
+                self.expert_bytes += n_bytes
+            else:
+                self.weight_bytes += n_bytes
             if len(dims) < 2:
                 continue
             last = name.startswith(f"blk.{self.layers - 1}.") and ".attn_k." not in name and ".attn_v." not in name
             rows = self.one_row if last or not name.startswith("blk.") else self.all_rows
-            rows["f32_gops" if kind in (0, 1, 30) else "int8_gops"] += 2 * math.prod(dims)
+            rows["f32_gops" if kind in (0, 1, 30) else "int8_gops"] += 2 * math.prod(dims) * (self.used_experts if expert else 1)
+
+    def read_bytes(self, n):
+        """Bytes of weights that n rows read."""
+        return self.weight_bytes + self.expert_bytes * (1 - (1 - self.used_experts) ** n)
 
     def prompt_ms(self, cached, n, limits):
         """TTFT of n new tokens after `cached` ones."""
         multiplied = sum((self.all_rows[unit] * n + self.one_row[unit]) / limits[unit] for unit in self.all_rows)
         pairs = cached * n + n * (n + 1) / 2
-        multiplied += 4 * self.heads * self.head_dim * ((self.layers - 1) * pairs + cached + n) / limits["f32_gops"]
-        read = (self.weight_bytes + cached * self.kv_bytes) / limits["read_gbs"]
+        multiplied += 2 * self.heads * self.pair_dims * ((self.layers - 1) * pairs + cached + n) / limits["f32_gops"]
+        read = (self.read_bytes(n) + cached * self.kv_bytes) / limits["read_gbs"]
         return max(multiplied, read) * 1e-6
 
     def limit(self, cell, limits):
@@ -124,7 +139,7 @@ class Work:
             return self.prompt_ms(0, n + 1 + FRESH, limits)
         if name == "load":
             return self.file_bytes / limits["read_gbs"] * 1e-6
-        return self.weight_bytes + MEMORY_TOKENS * self.kv_bytes
+        return self.read_bytes(MEMORY_TOKENS) + MEMORY_TOKENS * self.kv_bytes
 
     def states_ms(self, n, limits):
         return n * self.kv_bytes / limits["read_gbs"] * 1e-6

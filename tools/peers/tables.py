@@ -2,7 +2,7 @@
 """Tables of the measurements."""
 import statistics
 
-from peers.common import DEPTHS, FRESH, FULL, MEMORY_TOKENS, OTHER_ORDER, OURS, PREFILL, REUSING, SHAPES, TYPES
+from peers.common import DEPTHS, FRESH, FULL, MEMORY_TOKENS, OTHER_ORDER, OTHER_SHAPES, OURS, PREFILL, REUSING, SHAPES, TYPES
 
 
 class Figure:
@@ -130,5 +130,5 @@ def render_tables(results, figures, pictures):
             f"{span([l['int8_gops'] for l in limits], lambda x: f'{x:.0f}')} Gop/s of 8-bit integers, "
             f"{span([l['f32_gops'] for l in limits], lambda x: f'{x:.0f}')} of f32. Other programs used at most {100 * others:.0f} % of the "
             f"processors during a sample.\n")
-    shapes = [s for s in SHAPES if any(key[0] == s for key in figures)]
+    shapes = [s for s in [*SHAPES, *OTHER_SHAPES] if any(key[0] == s for key in figures)]
     return "\n".join([head] + [shape_section(figures, shape, pictures) for shape in shapes])
