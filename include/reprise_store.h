@@ -68,8 +68,8 @@ typedef enum rp_store_kind {
     RP_STORE_UNKNOWN, /* a record with an unreadable header */
     RP_STORE_REDUCED, /* a part of a module's reduced KV: some slots of each head. It has the module's label, and
                          is pinned with it */
-    RP_STORE_STATES,  /* what recurrent layers hold after a token of a prompt or an answer: it has no tokens of its
-                         own */
+    RP_STORE_STATES,  /* what recurrent layers hold after a token of a prompt or an answer, or, with its label, of a
+                         module, and is pinned with it: it has no tokens of its own */
     RP_N_STORE_KINDS
 } rp_store_kind;
 RP_API const char *rp_store_kind_name(rp_store_kind kind); /* "module", "text", "unknown", "reduced", "states";

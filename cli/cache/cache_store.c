@@ -88,6 +88,8 @@ static int cache_store_compare_entries(const void *a, const void *b) {
     if (c == 0) c = cache_entry_rank(x) - cache_entry_rank(y);
     if (c == 0) c = strcmp(row_name(x), row_name(y));
     if (c == 0) c = (x->kind == RP_STORE_REDUCED) - (y->kind == RP_STORE_REDUCED);
+    /* last: a row has the KV format of its first entry */
+    if (c == 0) c = (x->kind == RP_STORE_STATES) - (y->kind == RP_STORE_STATES);
     return c != 0 ? c : strcmp(x->key, y->key);
 }
 
@@ -99,7 +101,7 @@ static bool same_row(const rp_store_entry *a, const rp_store_entry *b) {
 /* Records of a module are always used together; texts are used one by one. */
 static void cache_row_add_entry(cache_row *r, const rp_store_entry *e) {
     if (r->records++ == 0) r->kv_format = e->kv_format;
-    else if (strcmp(r->kv_format, e->kv_format) != 0) r->kv_format = "mixed";
+    else if (e->kind != RP_STORE_STATES && strcmp(r->kv_format, e->kv_format) != 0) r->kv_format = "mixed";
     r->pinned += e->pinned;
     r->tokens += (uint64_t)e->n_tokens;
     r->bytes += e->bytes;

@@ -209,6 +209,7 @@ static int cache_verify_recompute(const verify_options *o, rp_store *cache, veri
     cli_engine_args args = {.ctx = o->ctx,
                             .threads = o->threads,
                             .states = o->states,
+                            .module_states = RP_MODULE_STATES_LAST, /* as in every setting that keeps them */
                             .kv_f16_layers = o->kv_f16_layers,
                             .keep = o->keep,
                             .keep_method = o->keep_method};

@@ -131,12 +131,12 @@ int folder_remove(rp_store *store, const rp_store_selection *selection, rp_store
     return rc;
 }
 
-/* Leaves only modules, whole and reduced, in a listing and its keys. */
+/* Leaves only what is of modules in a listing and its keys. */
 static int listing_keep_modules(rp_store_listing *l, rp_error *err) {
     base_key *keys = l->owner;
     size_t n = 0;
     for (size_t i = 0; i < l->n_entries; i++) {
-        if (l->entries[i].kind != RP_STORE_MODULE && l->entries[i].kind != RP_STORE_REDUCED) continue;
+        if (!store_entry_is_of_module(&l->entries[i])) continue;
         store_listing_keep(l, i, n);
         keys[n++] = keys[i];
     }

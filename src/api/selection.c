@@ -38,7 +38,8 @@ rp_store_entry store_item_describe(const store_item *item, bool digits) {
     static const rp_store_kind kinds[] = {[RECORD_MODULE] = RP_STORE_MODULE,
                                           [RECORD_TEXT] = RP_STORE_TEXT,
                                           [RECORD_REDUCED] = RP_STORE_REDUCED,
-                                          [RECORD_STATES] = RP_STORE_STATES};
+                                          [RECORD_STATES] = RP_STORE_STATES,
+                                          [RECORD_MODULE_STATES] = RP_STORE_STATES};
     const record_row *row = &item->row;
     BASE_ASSERT((size_t)row->record.kind < BASE_ARRAY_LEN(kinds) && (unsigned)item->fault < RECORD_FAULT_COUNT);
     const bool is_known = row->n_layers > 0,
@@ -73,15 +74,21 @@ void store_entry_update_expired(rp_store_entry *e) {
 
 static bool has_prefix(const char *text, const char *with) { return !with || strncmp(text, with, strlen(with)) == 0; }
 
-static bool is_of_kind(const rp_store_selection *s, rp_store_kind kind) {
+bool store_entry_is_of_module(const rp_store_entry *e) {
+    return e->kind == RP_STORE_MODULE || e->kind == RP_STORE_REDUCED ||
+           (e->kind == RP_STORE_STATES && e->label[0] != '\0');
+}
+
+static bool is_of_kind(const rp_store_selection *s, const rp_store_entry *e) {
     if (!s->modules && !s->texts) return true;
-    return (s->modules && (kind == RP_STORE_MODULE || kind == RP_STORE_REDUCED)) ||
-           (s->texts && (kind == RP_STORE_TEXT || kind == RP_STORE_STATES));
+    const bool is_of_module = store_entry_is_of_module(e);
+    return (s->modules && is_of_module) ||
+           (s->texts && !is_of_module && (e->kind == RP_STORE_TEXT || e->kind == RP_STORE_STATES));
 }
 
 bool store_selection_matches(const rp_store_selection *s, const rp_store_entry *e) {
     BASE_ASSERT(!s->key || e->key[0]); /* store_item_describe was asked for it */
-    return is_of_kind(s, e->kind) && has_prefix(e->key, s->key) && has_prefix(e->model, s->model) &&
+    return is_of_kind(s, e) && has_prefix(e->key, s->key) && has_prefix(e->model, s->model) &&
            (!s->name || record_label_is_below(e->label, s->name)) && (!s->expired || e->expired);
 }
 

@@ -21,6 +21,8 @@ struct rp_store {
 /* An entry as the public header describes it; its label is borrowed from the item. digits: with key and model, which
  * take time. */
 rp_store_entry store_item_describe(const store_item *item, bool digits);
+/* Is it KV of a module, reduced KV, or states after one? It may be pinned then. */
+bool store_entry_is_of_module(const rp_store_entry *e);
 /* After a change of `pinned` or `expires`: makes `expired` what a new listing would have. */
 void store_entry_update_expired(rp_store_entry *e);
 /* RP_ERR_INVALID: no field is set, or a key or a model is malformed. */

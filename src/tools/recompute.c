@@ -5,7 +5,7 @@
  *         run. The computed path
  *            has the same tokens in the same order, in spans that may be cut at other places: compared token by token
  *   states   those after that text, likewise
- *   module   the engine's own span of the same key; likewise its reduced KV
+ *   module   the engine's own span of the same key; likewise its reduced KV, and the states after it
  *
  * A record that leads to another root follows modules; the store does not record which.
  *
@@ -112,6 +112,20 @@ static bool same_reduced(const kv_span *a, const kv_span *b, const kv_span_form 
     return same;
 }
 
+/* Two spans of states: of all recurrent layers. */
+static bool same_states(const kv_span *a, const kv_span *b) {
+    const kv_shape *shape = kv_span_shape(a);
+    bool same = true;
+    for (int32_t l = 0; l < shape->n_layers && same; l++) {
+        const size_t bytes = shape->layers[l].state_bytes;
+        uint8_t *copies = base_alloc(2 * bytes);
+        if (copies && bytes > 0) kv_span_get_state(a, l, copies), kv_span_get_state(b, l, copies + bytes);
+        same = copies && memcmp(copies, copies + bytes, bytes) == 0;
+        base_free(copies);
+    }
+    return same;
+}
+
 /* The record's KV, in blocks of the engine. */
 static verdict load_record(recomputation *r, kv_span **out) {
     const record *rec = record_reader_record(r->reader);
@@ -139,8 +153,10 @@ static void check_module(rp_engine *e, void *arg) {
     kv_span *own = span_store_get(e->store, r->key, NULL), *kept = NULL;
     r->verdict = own ? load_record(r, &kept) : UNKNOWN_MODULE;
     const kv_span_form *form = &record_reader_record(r->reader)->form;
-    bool same = !kept || kv_span_is_reduced(own) == kv_span_is_reduced(kept);
-    if (kept && same) same = form->slots ? same_reduced(own, kept, form) : same_spans(own, kept);
+    bool same = !kept || (kv_span_is_reduced(own) == kv_span_is_reduced(kept) &&
+                          kv_span_is_states(own) == kv_span_is_states(kept));
+    if (kept && same && form->is_states) same = same_states(own, kept);
+    else if (kept && same) same = form->slots ? same_reduced(own, kept, form) : same_spans(own, kept);
     if (!same) r->verdict = DIFFERENT;
     kv_span_unref(own);
     kv_span_unref(kept);
@@ -167,20 +183,6 @@ static void compare_text(rp_engine *e, void *user, int rc, const background_resu
         begin += s->n_tokens;
     }
     kv_span_unref(kept);
-}
-
-/* Of all recurrent layers. */
-static bool same_states(const kv_span *a, const kv_span *b) {
-    const kv_shape *shape = kv_span_shape(a);
-    bool same = true;
-    for (int32_t l = 0; l < shape->n_layers && same; l++) {
-        const size_t bytes = shape->layers[l].state_bytes;
-        uint8_t *copies = base_alloc(2 * bytes);
-        if (copies && bytes > 0) kv_span_get_state(a, l, copies), kv_span_get_state(b, l, copies + bytes);
-        same = copies && memcmp(copies, copies + bytes, bytes) == 0;
-        base_free(copies);
-    }
-    return same;
 }
 
 /* A background_done_fn. */

@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -35,6 +36,7 @@
 #include "support/store_folder.h"
 #include "reprise_pml.h"
 #include "reprise_store.h"
+#include "reprise_tools.h"
 
 #define N_ANSWER 8
 #define LEAST_SUBJECTS 2 /* besides one for each round */
@@ -430,6 +432,78 @@ static void modules_survive_a_restart(void **state) {
     }
 }
 
+/* Checkpoints of modules in a folder; the states of texts have no label. */
+static size_t count_states(rp_store *store, bool pinned) {
+    rp_store_listing *list;
+    rp_error err = {0};
+    size_t n = 0;
+    must(rp_store_list(store, &(rp_store_selection){.modules = true}, NULL, &list, &err), &err);
+    for (size_t i = 0; i < list->n_entries; i++) {
+        const rp_store_entry *e = &list->entries[i];
+        assert_true(strncmp(e->label, "s", 1) == 0 && e->kind != RP_STORE_TEXT);
+        n += e->kind == RP_STORE_STATES && e->pinned == pinned;
+    }
+    rp_store_listing_free(list);
+    return n;
+}
+
+/* A checkpoint is pinned, exported, and checked with its module. */
+static void checkpoints_go_with_their_modules(void **state) {
+    const char *const prompt = "<prompt schema='s'><two/><one/> and a word</prompt>";
+    (void)state;
+    for (int32_t i = 0; i < n_settings(); i++) {
+        char from[STORE_FOLDER_BYTES], to[STORE_FOLDER_BYTES], path[STORE_FOLDER_BYTES + 8];
+        oracle_run made, found;
+        rp_error err = {0};
+        rp_store *store;
+        rp_store_listing *list;
+        rp_store_transfer sent = {.struct_size = sizeof(sent)}, got = {.struct_size = sizeof(got)};
+        rp_store_recomputed done = {.struct_size = sizeof(done)};
+        rp_engine_options o = usual(setting(i)), bare = usual(RP_MODULE_STATES_LAST);
+        const char *fingerprint;
+        store_folder_make(from);
+        store_folder_make(to);
+        snprintf(path, sizeof(path), "%s.rpb", from);
+        must(rp_model_fingerprint(model, 1, NULL, NULL, &fingerprint, &err), &err);
+        o.store_dir = from;
+        o.store_write = RP_STORE_WRITE_THROUGH;
+        rp_engine *e = new_engine(&o);
+        run(e, prompt, as_written, RP_REUSE_ON, &made);
+        rp_engine_free(e);
+
+        must(rp_store_open(&store, from, NULL, &err), &err);
+        const size_t n = count_states(store, false);
+        assert_true(n > 0 && count_states(store, true) == 0);
+        must(rp_store_pin(store, &(rp_store_selection){.name = "s"}, true, &list, &err), &err);
+        rp_store_listing_free(list);
+        assert_true(count_states(store, false) == 0 && count_states(store, true) == n);
+        must(rp_store_export(store, "s", path, NULL, NULL, &sent, &err), &err);
+        e = new_engine(&bare);
+        must(rp_schema_prefill(e, NULL, "s", NULL, NULL, &err), &err);
+        must(rp_store_recompute(store, e, NULL, NULL, NULL, NULL, &done, &err), &err);
+        assert_true(done.checked >= sent.records && done.unknown_module == 0 && done.different == 0);
+        rp_engine_free(e);
+        rp_store_close(store);
+
+        const rp_store_options create = {.struct_size = sizeof(create), .create = true};
+        must(rp_store_open(&store, to, &create, &err), &err);
+        must(rp_store_import(store, path, NULL, NULL, &got, &err), &err);
+        assert_true(got.records == sent.records && count_states(store, false) == n);
+        rp_store_close(store);
+        o.store_dir = to;
+        e = new_engine(&o);
+        run(e, prompt, as_written, RP_REUSE_ON, &found);
+        rp_engine_free(e);
+        assert_int_equal(found.result->cached_tokens, view_tokens(found.result));
+        assert_true(oracle_run_same(&made, &found));
+        oracle_run_free(&made);
+        oracle_run_free(&found);
+        unlink(path);
+        store_folder_remove(from);
+        store_folder_remove(to);
+    }
+}
+
 /* ---- memory ---- */
 
 /* Where there is little memory, states and modules are evicted, and computed again. */
@@ -503,6 +577,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(composed_states_are_those_of_a_run),
         cmocka_unit_test(a_module_without_states_is_a_miss),
         cmocka_unit_test(modules_survive_a_restart),
+        cmocka_unit_test(checkpoints_go_with_their_modules),
         cmocka_unit_test(a_small_budget_changes_no_result),
         cmocka_unit_test(states_that_do_not_compose_are_refused),
         cmocka_unit_test(blend_and_focus_reuse),

@@ -248,8 +248,7 @@ bool segment_needs_have_failed(const segment_needs *needs) {
 /* The tokens of a segment's last span. */
 static int32_t last_span_tokens(const pml_segment *s) { return s->n_tokens - (s->n_spans - 1) * KV_SPAN_TOKENS; }
 
-/* The key of the states after a segment. */
-static base_key states_name(const pml_layout *l, const pml_segment *s) {
+base_key segment_states_name(const pml_layout *l, const pml_segment *s) {
     return span_states_name(pml_layout_name_of(l, s), last_span_tokens(s));
 }
 
@@ -257,14 +256,16 @@ static base_key states_name(const pml_layout *l, const pml_segment *s) {
 static int finish_states(rp_engine *e, segment_prefill *prefill, kv_span **out, rp_error *err) {
     const pml_layout *l = segment_prefill_layout(prefill);
     const pml_segment *s = segment_prefill_segment(prefill);
-    const base_key key = states_name(l, s);
+    const base_key key = segment_states_name(l, s);
     const span_terms terms = terms_of(l, s);
-    const record about = {.kind = RECORD_STATES,
+    char label[RECORD_MAX_LABEL + 1];
+    pml_layout_label_of(l, s, label);
+    const record about = {.kind = RECORD_MODULE_STATES,
                           .parent = *pml_layout_name_of(l, s),
                           .at = last_span_tokens(s),
                           .cost_us = cost_model_usual_us(e->cost, s->n_tokens, s->pos),
                           .tenant = span_tenant(&prefill->schema->salt),
-                          .label = ""};
+                          .label = label};
     sequence_reserve(&prefill->seq, BASE_MAX(prefill->seq.reserved - kv_states_blocks(e->pool), 0));
     const int rc = kv_span_new_states(out, e->pool, s->pos + s->n_tokens, err);
     if (rc) return rc;
@@ -520,7 +521,7 @@ static bool segment_prefills_look_up(rp_engine *e, const pml_layout *l, const pm
 
 /* The checkpoint after a segment: a reference; NULL: a miss. */
 static kv_span *get_states(rp_engine *e, const pml_layout *l, const pml_segment *s, segment_need *need) {
-    const base_key key = states_name(l, s);
+    const base_key key = segment_states_name(l, s);
     span_found found;
     kv_span *states = span_store_get(e->store, &key, &found);
     need->from = span_found_slower(need->from, found);

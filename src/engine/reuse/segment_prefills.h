@@ -77,6 +77,9 @@ struct segment_prefill {
     sequence seq;
 };
 
+/* The key of the states after a segment's last token. */
+base_key segment_states_name(const pml_layout *l, const pml_segment *s);
+
 /* Allocates space for n needs. RP_ERR_MEMORY. */
 int segment_needs_reserve(segment_needs *needs, int32_t n, rp_error *err);
 /* Adds a need: a cache hit, or a prefill that it joins or creates. look false: neither looked up nor inserted.

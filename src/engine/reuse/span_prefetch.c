@@ -48,6 +48,16 @@ static void fetch_reduced(fetching *f, const pml_segment *s) {
     }
 }
 
+/* The states that a prompt's recurrent layers continue from after a segment. is_last: text follows it. */
+static void fetch_states(fetching *f, const pml_layout *l, const pml_segment *s, bool is_last) {
+    const bool composed = f->e->module_states == RP_MODULE_STATES_COMPOSED;
+    const base_key end = segment_states_name(l, s);
+    if (!f->e->is_recurrent || !(composed || is_last) || !span_prefetch_fetch(f, &end)) return;
+    if (!composed || s->n_scope == 0) return;
+    const base_key begin = segment_states_name(l, &l->segments[pml_segment_scope(l, s)[s->n_scope - 1]]);
+    (void)span_prefetch_fetch(f, &begin);
+}
+
 /* Same lookup as need_views of scheduler.c, without the scopes of misses. */
 static void fetch_modules(fetching *f, const rp_job *c) {
     const pml_plan *p = c->plan;
@@ -59,6 +69,7 @@ static void fetch_modules(fetching *f, const rp_job *c) {
         if (p->items[i].reduced) fetch_reduced(f, s);
         else
             for (int32_t k = 0; k < s->n_spans && span_prefetch_fetch(f, &pml_segment_keys(l, s)[k]); k++) {}
+        if (!f->full) fetch_states(f, l, s, i + 1 == p->n_items || !p->items[i + 1].is_view);
     }
 }
 

@@ -157,7 +157,7 @@ static int match_row(void *user, const record_row *row, rp_error *err) {
     const disk_file *file = &c->files[c->next++];
     const record *r = &row->record;
     if (c->r->compares || c->r->cipher || /* of an encrypted record, only the file has the text */
-        (r->n_tokens == 0 && r->kind != RECORD_STATES && (r->kind != RECORD_REDUCED || r->label[0] == '\0')))
+        (r->n_tokens == 0 && r->kind != RECORD_STATES && (r->kind == RECORD_MODULE || r->label[0] == '\0')))
         return comparison_take_over(c, file, row, err);
     record_row known = *row;
     known.bytes = file->bytes;

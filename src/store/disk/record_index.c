@@ -705,7 +705,7 @@ static int64_t get_time(sqlite3_stmt *s, int i) {
 static bool get_reduced(sqlite3_stmt *s, record_row *row) {
     kv_span_form *f = &row->record.form;
     const int n_bytes = sqlite3_column_bytes(s, HEAD_SLOTS), of_head = row->n_layers * (int)sizeof(*f->slots);
-    f->is_states = row->record.kind == RECORD_STATES;
+    f->is_states = record_is_of_states(row->record.kind);
     if (f->is_states != (f->n_tokens == 0)) return false;
     if (row->record.kind != RECORD_REDUCED) return n_bytes == 0 && row->record.at <= KV_SPAN_TOKENS;
     f->slots = sqlite3_column_blob(s, HEAD_SLOTS);

@@ -235,7 +235,7 @@ static int count_item(void *user, const store_item *item, rp_error *err) {
     store_admin_add(&s->modules, &s->module_bytes, known && row->record.kind == RECORD_MODULE, row->bytes);
     store_admin_add(&s->texts, &s->text_bytes, known && row->record.kind == RECORD_TEXT, row->bytes);
     store_admin_add(&s->reduced, &s->reduced_bytes, known && row->record.kind == RECORD_REDUCED, row->bytes);
-    store_admin_add(&s->states, &s->state_bytes, known && row->record.kind == RECORD_STATES, row->bytes);
+    store_admin_add(&s->states, &s->state_bytes, known && record_is_of_states(row->record.kind), row->bytes);
     store_admin_add(&s->pinned, &s->pinned_bytes, row->use.pinned, row->bytes);
     store_admin_add(&s->expired, &s->expired_bytes, item->expired, row->bytes);
     s->tokens += (uint64_t)row->record.form.n_tokens;

@@ -711,8 +711,7 @@ int span_tree_settle(span_tree *t, rp_error *err) {
         const lost_node *l = &t->lost[i];
         span_node *node = span_store_owner(t->store, &l->parent);
         if (node && l->at <= node->n_tokens) mark_states(node, l->at);
-        else if (node || !span_store_has(t->store, &l->parent)) span_store_drop(t->store, &l->key);
-        /* otherwise the states after a module, whose KV has no owner */
+        else span_store_drop(t->store, &l->key);
     }
     base_free(t->lost);
     t->lost = NULL;

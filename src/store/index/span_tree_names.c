@@ -93,7 +93,7 @@ static void report_below(const span_tree *t, span_node *top) {
 void span_tree_report(void *tree, const span_change *change) {
     const span_tree *t = tree;
     span_node *n = change->owner;
-    if (change->kind == RECORD_STATES) return; /* routers count tokens, not checkpoints */
+    if (record_is_of_states(change->kind)) return; /* routers count tokens, not checkpoints */
     if (change->kind != RECORD_TEXT) {
         const rp_name name = span_name_of(&t->reporter->cluster_key, change->key);
         span_reporter_add(t->reporter, &name, change->tiers);

@@ -57,22 +57,29 @@ const char *record_fault_name(record_fault fault); /* "truncated"; static */
 typedef enum record_kind {
     RECORD_MODULE,
     RECORD_TEXT,
-    RECORD_REDUCED, /* a part of a module's reduced KV: kv_span_is_reduced */
-    RECORD_STATES,  /* what recurrent layers hold after a token: kv_span_is_states */
+    RECORD_REDUCED,       /* a part of a module's reduced KV: kv_span_is_reduced */
+    RECORD_STATES,        /* what recurrent layers hold after a token of a text: kv_span_is_states */
+    RECORD_MODULE_STATES, /* after the last token of a module */
     RECORD_KIND_COUNT
 } record_kind;
 
 /* Is it of the prefix tree: a text, or the states after one of its tokens? Its parent is an entry of the tree. */
 static inline bool record_is_of_text(record_kind kind) { return kind == RECORD_TEXT || kind == RECORD_STATES; }
 /* May it have a module's name, and be pinned and exported with the module? */
-static inline bool record_is_of_module(record_kind kind) { return kind == RECORD_MODULE || kind == RECORD_REDUCED; }
+static inline bool record_is_of_module(record_kind kind) {
+    return kind == RECORD_MODULE || kind == RECORD_REDUCED || kind == RECORD_MODULE_STATES;
+}
+/* Is its span one of states (kv_span_is_states)? */
+static inline bool record_is_of_states(record_kind kind) {
+    return kind == RECORD_STATES || kind == RECORD_MODULE_STATES;
+}
 
 /* Content of a record. Arrays and strings are borrowed. */
 typedef struct record {
     base_key key; /* names the span */
     /* text: the parent node, or root; module: the previous span of its segment, or zeros; reduced: the previous part,
-     * of part 0 the last span of the module; states: the node, or the last span of the module, of the token before
-     * them */
+     * of part 0 the last span of the module; states: the node of the token before them; module states: the
+     * last span of the module */
     base_key parent;
     record_kind kind;
     int32_t at;         /* text, states: after this many tokens of the parent, at most 256; reduced: its part, less than

@@ -342,7 +342,7 @@ static record_fault parse_check_record(const parse *p, record *r, const kv_shape
     if (kind >= n_kinds[p->public->version - 1] || (kind == RECORD_REDUCED && p->public->version > 2))
         return parse_damaged(p, "a kind", kind);
     r->kind = (record_kind)kind;
-    r->form.is_states = r->kind == RECORD_STATES;
+    r->form.is_states = record_is_of_states(r->kind);
     if (f->is_states ? f->n_tokens != 0 : f->n_tokens < 1 || f->n_tokens > KV_SPAN_TOKENS)
         return parse_damaged(p, "a number of slots", f->n_tokens);
     if (f->first_pos < 0 || f->first_pos > INT32_MAX - KV_SPAN_TOKENS)

@@ -63,7 +63,7 @@ static int record_format_check(const record_format *format, const record *r, con
         is_possible = is_possible && r->at < kv_span_parts(span) && r->n_tokens == 0 && r->first_slot == 0;
     else is_possible = is_possible && r->at <= KV_SPAN_TOKENS;
     is_possible = is_possible && (r->kind == RECORD_REDUCED) == kv_span_is_reduced(span) &&
-                  (r->kind == RECORD_STATES) == kv_span_is_states(span);
+                  record_is_of_states(r->kind) == kv_span_is_states(span);
     BASE_ASSERT(kv_span_is_sealed(span) && base_key_equal(kv_span_key(span), &r->key));
     BASE_ASSERT(kv_span_layers_ready(span) == format->shape.n_layers && !kv_span_has_failed(span));
     if (!is_possible)
