@@ -81,7 +81,7 @@ test-templates: all ## compare 2,000 random conversations of each published chat
 test-templates-hostile: all ## render random hostile chat templates: each must end in 2 s: make test-templates-hostile ROUNDS=100000 (hours; SEED=N)
 	@build/tests/template/test_hostile --rounds $(if $(filter file,$(origin ROUNDS)),100000,$(ROUNDS)) $(if $(SEED),--seed $(SEED))
 
-exactness: all ## compare requests at every cut, killed, and concurrent, byte by byte, with each alone, in every KV format: make exactness ROUNDS=3000 (about 20 minutes)
+exactness: all ## compare requests at every cut, killed, and concurrent, byte by byte, with each alone, in every KV format: make exactness ROUNDS=600 (about 20 minutes)
 	@REPRISE_TEST_SEED=$(REPRISE_TEST_SEED) REPRISE_TEST_ROUNDS=$$((1 + $(ROUNDS) / 60)) build/tests/exactness/test_cuts
 	@REPRISE_TEST_SEED=$(REPRISE_TEST_SEED) REPRISE_TEST_ROUNDS=$$((10 + $(ROUNDS) / 30)) build/tests/crash/test_crash
 	@REPRISE_TEST_SEED=$(REPRISE_TEST_SEED) REPRISE_TEST_ROUNDS=$(ROUNDS) build/tests/exactness/test_schedules
