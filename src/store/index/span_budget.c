@@ -48,7 +48,7 @@ static void span_deadlines_free(span_deadlines *d) {
 }
 
 int span_budget_open(span_budget *b, span_index *index, uint64_t ram_bytes) {
-    *b = (span_budget){.index = index, .bytes[TIER_RAM] = ram_bytes, .now = now_s};
+    *b = (span_budget){.index = index, .bytes[TIER_MEMORY] = ram_bytes, .now = now_s};
     for (int i = 0; i < N_TIERS; i++)
         if (eviction_new(&b->tiers[i])) return RP_ERR_MEMORY;
     return RP_OK;
@@ -260,7 +260,7 @@ void span_budget_use(span_budget *b, uint32_t i, const span_terms *terms) {
     e->use.last_use = b->now();
     e->is_noted = false;
     for (int tier = 0; tier < N_TIERS; tier++)
-        if (span_entry_is_in(e, (span_tier)tier) && !(tier == TIER_RAM && e->arriving))
+        if (span_entry_is_in(e, (span_tier)tier) && !(tier == TIER_MEMORY && e->arriving))
             eviction_use(b->tiers[tier], i);
     e->arriving = false;
     if (terms) set_terms(b, i, terms);

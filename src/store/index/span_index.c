@@ -119,7 +119,7 @@ int span_index_add(span_index *x, const base_key *key, uint32_t *out) {
 
 void span_index_remove(span_index *x, uint32_t i) {
     span_entry *e = &x->entries[i];
-    BASE_ASSERT(e->used && !e->span && !e->form && !e->row && e->waits == LIST_RAM); /* invariant 4 */
+    BASE_ASSERT(e->used && !e->span && !e->form && !e->row && e->waits == LIST_MEMORY); /* invariant 4 */
     clear_bucket(x, find_bucket(x, &e->key));
     base_free(e->label);
     *e = (span_entry){.links[0].older = x->free_list};
