@@ -95,8 +95,7 @@ static kv_span *begin_read(span_store *s, uint32_t i) {
 }
 
 void span_store_set_ram(span_store *s, const span_ram *ram) {
-    s->ram = *ram;
-    span_places_set_ram(&s->places, ram->pool);
+    span_places_set_ram(&s->places, ram);
 }
 
 void span_store_set_reads(span_store *s, double n_reads) { s->n_reads = n_reads; }
@@ -114,7 +113,7 @@ static kv_span *reach(span_store *s, uint32_t i, bool *copied) {
     const kv_pool_stats pool = kv_pool_get_stats(p->pool);
     const bool is_full = pool.used_bytes + bytes > pool.budget_bytes,
                fits = (int64_t)(bytes / kv_pool_block_bytes(p->pool)) <= span_places_free_blocks(p);
-    if (fits && !s->ram.reads_in_place(s->ram.user, s->n_reads, is_full))
+    if (fits && !p->ram.reads_in_place(p->ram.user, s->n_reads, is_full))
         *copied = span_places_promote(p, i) == RP_OK;
     return span;
 }

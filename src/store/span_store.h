@@ -68,15 +68,7 @@ static inline span_found span_found_slower(span_found a, span_found b) {
     return b <= SPAN_FOUND_DISK ? BASE_MAX(a, b) : a;
 }
 
-/* Spans that are evicted from the memory of a device move to RAM (index/span_places.h). */
-typedef struct span_ram {
-    kv_pool *pool; /* borrowed: of the backend's host memory, in which its device reads, too */
-    /* Is KV that a job reads that many times rather read in place than copied to the device first? is_full: the copy
-     * takes the place of other KV. */
-    bool (*reads_in_place)(void *user, double n_reads, bool is_full);
-    void *user;
-} span_ram;
-/* Once, before the first span. */
+/* Spans that are evicted from the memory of a device move to RAM. Once, before the first span. */
 void span_store_set_ram(span_store *s, const span_ram *ram);
 /* How often the spans that are looked up from now on are read, approximately: once for each token that is computed. */
 void span_store_set_reads(span_store *s, double n_reads);

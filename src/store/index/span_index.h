@@ -69,7 +69,9 @@ typedef struct span_entry {
     base_key key;
     record_kind kind; /* texts and states have a parent in eviction; others may be pinned */
     base_key parent;  /* of a text, or of states: another entry's key, or a root's */
-    char *label;      /* of a module, or of its reduced KV; NULL: unknown */
+    /* the entry of that key, or NONE; the list of its children, the last first: entry + 1, so that zeros are none */
+    uint32_t parent_at, first_child, next_child, previous_child;
+    char *label; /* of a module, or of its reduced KV; NULL: unknown */
     void *owner;
     span_place places[N_TIERS];
     kv_span *span;        /* in memory or in RAM; NULL: in neither */
@@ -106,13 +108,20 @@ void span_index_free(span_index *x); /* with all entries, and their references *
 uint32_t span_index_find(const span_index *x, const base_key *key);
 /* Adds an entry of a key that has none, in no tier. RP_ERR_MEMORY, RP_ERR_LIMIT. */
 int span_index_add(span_index *x, const base_key *key, uint32_t *out);
-/* Removes an entry that is in no tier and in no list. */
+/* Makes an entry a child of another one, its parent; nothing if it has one. */
+void span_index_set_parent(span_index *x, uint32_t i, uint32_t parent);
+/* The children of an entry, one after another; SPAN_INDEX_NONE: there is no other. */
+static inline uint32_t span_index_first_child(const span_index *x, uint32_t i);
+static inline uint32_t span_index_next_child(const span_index *x, uint32_t i);
+/* Removes an entry that is in no tier and in no list; its children have no parent then. */
 void span_index_remove(span_index *x, uint32_t i);
 void span_index_link(span_index *x, span_list_kind list, uint32_t i); /* as the newest */
 void span_index_unlink(span_index *x, span_list_kind list, uint32_t i);
 /* Sets the label, if there is memory for it. */
 void span_entry_set_label(span_entry *e, const char *label);
 
+static inline uint32_t span_index_first_child(const span_index *x, uint32_t i) { return x->entries[i].first_child - 1; }
+static inline uint32_t span_index_next_child(const span_index *x, uint32_t i) { return x->entries[i].next_child - 1; }
 static inline bool span_entry_is_in(const span_entry *e, span_tier tier) { return e->places[tier].is_there; }
 /* The tier of its span. */
 static inline span_tier span_entry_place(const span_entry *e) {

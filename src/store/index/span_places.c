@@ -20,10 +20,10 @@ int span_places_open(span_places *p, kv_pool *pool) {
     return span_budget_open(&p->budget, &p->index, kv_pool_get_stats(pool).budget_bytes);
 }
 
-void span_places_set_ram(span_places *p, kv_pool *ram) {
-    BASE_ASSERT(p->index.n_used == 0 && kv_pool_block_bytes(ram) == kv_pool_block_bytes(p->pool));
-    p->ram = ram;
-    p->budget.bytes[TIER_RAM] = p->stats.host_budget_bytes = kv_pool_get_stats(ram).budget_bytes;
+void span_places_set_ram(span_places *p, const span_ram *ram) {
+    BASE_ASSERT(p->index.n_used == 0 && kv_pool_block_bytes(ram->pool) == kv_pool_block_bytes(p->pool));
+    p->ram = *ram;
+    p->budget.bytes[TIER_RAM] = p->stats.host_budget_bytes = kv_pool_get_stats(ram->pool).budget_bytes;
 }
 
 void span_places_close(span_places *p) {
@@ -105,7 +105,7 @@ static int span_places_move(span_places *p, uint32_t i, span_tier to, bool evict
     BASE_ASSERT(from != to && from != TIER_DISK && to != TIER_DISK);
     span_places_unlink(p, i);
     int rc = span_budget_enter(&p->budget, to, i, kv_span_bytes(e->span), 0);
-    if (!rc && (rc = kv_span_move(e->span, to == TIER_RAM ? p->ram : p->pool, NULL)))
+    if (!rc && (rc = kv_span_move(e->span, to == TIER_RAM ? p->ram.pool : p->pool, NULL)))
         span_budget_leave(&p->budget, to, i, false);
     if (!rc) {
         span_budget_leave(&p->budget, from, i, evicted);
@@ -141,7 +141,7 @@ static bool evict_from_ram(span_places *p, uint32_t group) {
 }
 
 static bool fits_ram(const span_places *p, uint64_t bytes) {
-    const kv_pool_stats ram = kv_pool_get_stats(p->ram);
+    const kv_pool_stats ram = kv_pool_get_stats(p->ram.pool);
     return ram.used_bytes + bytes <= ram.budget_bytes;
 }
 
@@ -149,7 +149,8 @@ static bool fits_ram(const span_places *p, uint64_t bytes) {
 static bool demote(span_places *p, uint32_t i, bool evicted) {
     const span_entry *e = entry_at(p, i);
     const uint64_t bytes = kv_span_bytes(e->span);
-    if (!p->ram || bytes == 0 || bytes > p->budget.bytes[TIER_RAM]) return false;
+    if (!p->ram.pool || bytes == 0 || bytes > p->budget.bytes[TIER_RAM]) return false;
+    if (p->ram.recomputes && p->ram.recomputes(p->ram.user, bytes, e->cost_us)) return false;
     while (!span_budget_fits_quota(&p->budget, e->tenant, TIER_RAM, bytes))
         if (!evict_from_ram(p, span_budget_group(&p->budget, e->tenant))) return false;
     while (!fits_ram(p, bytes))

@@ -40,11 +40,23 @@ typedef void (*span_store_on_change)(void *user, const span_change *change);
  * reference its span. */
 typedef void (*span_store_on_drop)(void *user, void *owner);
 
+/* RAM below a device, for KV that is evicted from it. */
+typedef struct span_ram {
+    kv_pool *pool; /* borrowed: of the backend's host memory, in which its device reads, too; NULL: there is none */
+    /* Is KV that a job reads that many times rather read in place than copied to the device first? is_full: the copy
+     * takes the place of other KV. */
+    bool (*reads_in_place)(void *user, double n_reads, bool is_full);
+    /* Is it quicker to compute KV of so many bytes again, which takes cost_us (0: not known), than to copy it back? Then
+     * it does not move to RAM. NULL, the function: never. */
+    bool (*recomputes)(void *user, uint64_t bytes, uint64_t cost_us);
+    void *user;
+} span_ram;
+
 typedef struct span_places {
     span_index index;
     span_budget budget;
     kv_pool *pool;
-    kv_pool *ram;     /* what RAM below a device takes its blocks from; NULL: there is none */
+    span_ram ram;
     store_tier *tier; /* NULL: none */
     span_store_on_drop on_drop;
     void *drop_user;
@@ -59,9 +71,9 @@ void span_places_close(span_places *p);              /* with all entries; the ti
 
 /* ---- tiers ---- */
 
-/* Spans that are evicted from the device's memory move to this pool of the host's (kv_span_move), within its budget.
- * Borrowed. Once, before the first entry. */
-void span_places_set_ram(span_places *p, kv_pool *ram);
+/* Spans that are evicted from the device's memory move to RAM (kv_span_move), within the budget of its pool. Once,
+ * before the first entry. */
+void span_places_set_ram(span_places *p, const span_ram *ram);
 /* Moves the span of an entry from RAM to the device's memory. The store and the caller have the only references.
  * RP_ERR_BUDGET, RP_ERR_MEMORY, RP_ERR_IO: it does not. */
 int span_places_promote(span_places *p, uint32_t i);
