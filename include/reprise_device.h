@@ -44,7 +44,7 @@ typedef struct rp_device_usage {
     uint64_t to_device_bytes, to_host_bytes; /* copied over the bus, weights included */
     /* of these, KV that the device evicted to RAM, as far as its copies were timed, and the time of that */
     uint64_t demoted_bytes, demoted_us;
-    uint64_t in_place_bytes;                 /* KV in RAM that steps read over the bus: once for each step */
+    uint64_t in_place_bytes; /* KV in RAM that steps read over the bus: once for each step */
     /* submissions of steps; the processor's time in them; the time from them to the end of the step */
     uint64_t submits, submit_us, step_us;
     uint64_t promoted_bytes, promoted_us; /* as demoted_bytes and demoted_us: KV that was copied from RAM */

@@ -382,8 +382,8 @@ static void put_text(kv_pool *pool, span_store *s, uint64_t key, uint64_t parent
     kv_span_unref(span);
 }
 
-/* A parent is evicted after its children, and enters RAM after them; there it is evicted after them, too, although it is
-   the cheapest to compute. */
+/* A parent is evicted after its children, and enters RAM after them; there it is evicted after them, too, although it
+   is the cheapest to compute. */
 static void a_parent_that_follows_its_children_is_evicted_after_them(void **state) {
     enum { PARENT = 1,
            FIRST_CHILD = 2,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* queue_simulator.h: two queues of a device on its one queue (vulkan_forced_copies), with the order of their work chosen
- * by a test. A submission is held until what it begins after is complete, and, if it copies, until the order lets it go:
+/* queue_simulator.h: two queues of a device on its one queue (vulkan_forced_copies), with the order of their work
+ * chosen by a test. A submission is held until what it begins after is complete, and, if it copies, until the order
+ * lets it go:
  *
  *   QUEUE_AS_SUBMITTED   none is held for its order
  *   QUEUE_COPIES_LATE    a copy begins when nothing else can: each part of a step that can run before it has run
@@ -21,7 +22,8 @@ typedef enum queue_order { QUEUE_AS_SUBMITTED,
 void queue_simulator_attach(vulkan_device *d);
 /* The order from now on, with an empty log. Nothing is held. */
 void queue_simulator_start(queue_order order, uint64_t seed);
-/* What ran since then, in its order: 's' a part of a step, 'c' copies; valid until the next start. Runs what is held. */
+/* What ran since then, in its order: 's' a part of a step, 'c' copies; valid until the next start. Runs what is
+ * held. */
 const char *queue_simulator_log(void);
 
 #endif

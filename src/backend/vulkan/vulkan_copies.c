@@ -12,8 +12,8 @@
  * the queue is that of the steps, their order does the same.
  *
  * Copies of blocks are queued first, and submitted together by the next step: evictions, whose blocks others may take
- * the place of, then layer by layer, whatever span they are of. A copy that would not keep its order with what is queued
- * submits that first.
+ * the place of, then layer by layer, whatever span they are of. A copy that would not keep its order with what is
+ * queued submits that first.
  *
  * Uploads have two staging buffers: the host fills one while the other is copied. What the host reads is awaited.
  */

@@ -2,7 +2,7 @@
 /* vulkan_tables.c: addresses of KV, which the host writes once and keeps between steps.
  *
  *   a layer's table   [entries][KV heads]: the addresses of a block's keys and values
- *   entries           | of a context ... free | of another ... free |          blocks of views, in the order of a context
+ *   entries           | of a context ... free | of another ... free |     blocks of views, in the order of a context
  *
  * A context keeps its entries from step to step, with space for more blocks. Each entry of each table has the name of
  * the block that was written there (kv_span_serial, and its number in the span): it is written again if another block

@@ -27,8 +27,8 @@ bool host_tier_is_apart(const rp_engine *e);
 /* Gives the store a tier of so many bytes in RAM; a budget for less than a block: none. RP_ERR_INVALID (in_place),
  * RP_ERR_MEMORY. */
 int host_tier_open(rp_engine *e, uint64_t budget_bytes, rp_kv_in_place in_place, rp_error *err);
-/* The time of the last step without that of its reads of KV in RAM over the bus, which are no cost of its rows and slots:
- * what cost_model learns. */
+/* The time of the last step without that of its reads of KV in RAM over the bus, which are no cost of its rows and
+ * slots: what cost_model learns. */
 double host_tier_measured_us(rp_engine *e, double us);
 void host_tier_close(rp_engine *e); /* after the store */
 

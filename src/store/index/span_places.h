@@ -46,8 +46,8 @@ typedef struct span_ram {
     /* Is KV that a job reads that many times rather read in place than copied to the device first? is_full: the copy
      * takes the place of other KV. */
     bool (*reads_in_place)(void *user, double n_reads, bool is_full);
-    /* Is it quicker to compute KV of so many bytes again, which takes cost_us (0: not known), than to copy it back? Then
-     * it does not move to RAM. NULL, the function: never. */
+    /* Is it quicker to compute KV of so many bytes again, which takes cost_us (0: not known), than to copy it back?
+     * Then it does not move to RAM. NULL, the function: never. */
     bool (*recomputes)(void *user, uint64_t bytes, uint64_t cost_us);
     void *user;
 } span_ram;
@@ -97,7 +97,8 @@ void span_places_leave_disk(span_places *p, uint32_t i, tier_removal how, bool e
 /* After it has left a tier: an entry in no tier is removed, and one without usable KV has no owner from here
  * (on_drop). */
 void span_places_settle(span_places *p, uint32_t i);
-/* Its KV cannot be read, now or as it arrives in memory: it leaves memory, its record is unreadable, and it is settled. */
+/* Its KV cannot be read, now or as it arrives in memory: it leaves memory, its record is unreadable, and it is
+ * settled. */
 void span_places_lose(span_places *p, uint32_t i);
 /* Removes an entry from all tiers. Others may reference its span: it is freed with their last reference. */
 void span_places_drop(span_places *p, uint32_t i);
