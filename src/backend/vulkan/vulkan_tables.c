@@ -125,6 +125,11 @@ static kept_context *give_entries(vulkan_tables *t, const kv_context *c, size_t 
     kept_context *k = find_kept(t, c, guess);
     const size_t cap = n + n / 2 + SPARE;
     if (k && k->cap >= n) return k;
+    if (k && k->first + k->cap == t->used && k->first + cap <= t->cap) { /* the last one stays where it is */
+        t->used = k->first + cap;
+        k->cap = cap;
+        return k;
+    }
     if (t->used + cap > t->cap) return NULL;
     if (!k) {
         if (base_grow((void **)&t->kept, &t->cap_kept, t->n_kept + 1, MAX_KEPT, sizeof(*t->kept))) return NULL;
