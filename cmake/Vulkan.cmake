@@ -96,6 +96,7 @@ function(reprise_vulkan_tests)
     target_link_libraries(test_vulkan_${short} PRIVATE reprise-internal)
   endforeach()
   target_sources(test_vulkan_counts PRIVATE tests/vulkan/load_counter.c)
+  target_sources(test_vulkan_tiers PRIVATE tests/vulkan/queue_simulator.c)
   # Engine tests with every engine on the device (tests/vulkan/vulkan_engine.c).
   foreach(test IN ITEMS oracle/exactness oracle/exactness_families oracle/weight_types engine/formats)
     cmake_path(GET test FILENAME short)

@@ -42,10 +42,12 @@ typedef struct rp_device_usage {
     uint64_t weight_bytes, activation_bytes, kv_bytes, scratch_bytes;
     uint64_t host_bytes;                     /* KV in RAM that the device reads: allocated so far */
     uint64_t to_device_bytes, to_host_bytes; /* copied over the bus, weights included */
-    uint64_t demoted_bytes, demoted_us;      /* of these: KV that the device evicted to RAM, and the time of that */
-    uint64_t in_place_bytes;                 /* KV in RAM that steps read over the bus: once for each step */
+    /* of these, KV that the device evicted to RAM, as far as its copies were timed, and the time of that */
+    uint64_t demoted_bytes, demoted_us;
+    uint64_t in_place_bytes; /* KV in RAM that steps read over the bus: once for each step */
     /* submissions of steps; the processor's time in them; the time from them to the end of the step */
     uint64_t submits, submit_us, step_us;
+    uint64_t promoted_bytes, promoted_us; /* as demoted_bytes and demoted_us: KV that was copied from RAM */
 } rp_device_usage;
 /* Any thread. RP_ERR_INVALID (struct_size is not set). */
 RP_API int rp_engine_device_usage(rp_engine *engine, rp_device_usage *out);

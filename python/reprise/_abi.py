@@ -1888,6 +1888,8 @@ class rp_device_usage(Structure):
     submits: int
     submit_us: int
     step_us: int
+    promoted_bytes: int
+    promoted_us: int
     _fields_ = [
         ("struct_size", c_uint32),
         ("is_lost", c_bool),
@@ -1905,6 +1907,8 @@ class rp_device_usage(Structure):
         ("submits", c_uint64),
         ("submit_us", c_uint64),
         ("step_us", c_uint64),
+        ("promoted_bytes", c_uint64),
+        ("promoted_us", c_uint64),
     ]
 
 

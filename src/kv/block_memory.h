@@ -6,8 +6,8 @@
  *   engine, store, kv   kv_address of a block or a head  ->  read, write, copy_rows      copies on the host
  *   backend             kv_address of a head             ->  its own pointer             computes in place
  *
- * All operations are complete when they return, and see what earlier steps and operations wrote. Any thread may call
- * them, also while a step is computed, as long as nothing writes the same bytes.
+ * All operations but copy_blocks are complete when they return, and see what earlier steps and operations wrote. Any
+ * thread may call them, also while a step is computed, as long as nothing writes the same bytes.
  */
 #ifndef KV_BLOCK_MEMORY_H
 #define KV_BLOCK_MEMORY_H
@@ -30,17 +30,20 @@ static inline kv_address kv_address_plus(kv_address a, size_t bytes) { return (k
 typedef struct kv_memory kv_memory;
 
 typedef struct kv_memory_ops {
-    /* 64-byte aligned. None: out of memory. */
-    kv_address (*alloc)(kv_memory *m, size_t bytes);
+    /* 64-byte aligned. block_bytes: of each block in it, from the first byte on; 0: it is not of blocks. None: out of
+     * memory. */
+    kv_address (*alloc)(kv_memory *m, size_t bytes, size_t block_bytes);
     void (*free)(kv_memory *m, kv_address allocation);
     void (*read)(kv_memory *m, kv_address from, size_t bytes, void *to);
     void (*write)(kv_memory *m, const void *from, size_t bytes, kv_address to);
     /* Copies n rows of row_bytes, whose beginnings are `stride` bytes apart in both. */
     void (*copy_rows)(kv_memory *m, kv_address from, kv_address to, size_t row_bytes, size_t stride, size_t n);
-    /* Copies n blocks of `bytes` bytes, from and to either memory of the backend, together. RP_ERR_MEMORY, RP_ERR_IO:
-     * the bytes of `to` are undefined. NULL, the function: the backend has one memory. */
-    int (*copy_blocks)(kv_memory *m, const kv_address *from, const kv_address *to, size_t n, size_t bytes,
-                       rp_error *err);
+    /* Copies n blocks of `bytes` bytes to the other memory of the backend, all in one direction. layers: whose KV each
+     * is, at least, for the order of copies. Whatever uses `to` or writes `from` later finds the copy complete: other
+     * operations wait, and so do steps, in the layers that use it. RP_ERR_MEMORY, RP_ERR_IO: the bytes of `to` are
+     * undefined. NULL, the function: the backend has one memory. */
+    int (*copy_blocks)(kv_memory *m, const kv_address *from, const kv_address *to, const int32_t *layers, size_t n,
+                       size_t bytes, rp_error *err);
     /* The bytes at an address, until the allocation is freed: for files, which are read and written in place. NULL, the
      * function: the host cannot reach them. */
     void *(*host_pointer)(kv_memory *m, kv_address a);

@@ -3,6 +3,7 @@
 #include "kv/block_pool.h"
 
 #include <pthread.h>
+#include <string.h>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -162,7 +163,7 @@ static bool add_slab(kv_pool *p) {
     if (base_grow((void **)&p->free_blocks, &p->cap_free, p->n_blocks + n, SIZE_MAX / sizeof(*p->free_blocks),
                   sizeof(*p->free_blocks)))
         return false;
-    const kv_address slab = p->memory->ops->alloc(p->memory, (size_t)n * p->block_bytes);
+    const kv_address slab = p->memory->ops->alloc(p->memory, (size_t)n * p->block_bytes, p->block_bytes);
     if (kv_address_is_none(slab)) return false;
     p->slabs[p->n_slabs++] = slab;
     p->n_blocks += n;
@@ -215,6 +216,15 @@ void kv_pool_wait_filled(kv_pool *p, const atomic_int *count, int n) {
 void kv_pool_notify_filled(kv_pool *p) {
     pthread_mutex_lock(&p->lock);
     pthread_cond_broadcast(&p->filled);
+    pthread_mutex_unlock(&p->lock);
+}
+
+void kv_pool_give_last(kv_pool *p, const kv_address *blocks, size_t n) {
+    pthread_mutex_lock(&p->lock);
+    BASE_ASSERT(n <= p->n_blocks - p->n_free); /* invariant 5 */
+    memmove(p->free_blocks + n, p->free_blocks, sizeof(*blocks) * p->n_free);
+    for (size_t i = 0; i < n; i++) p->free_blocks[i] = blocks[n - 1 - i];
+    p->n_free += n;
     pthread_mutex_unlock(&p->lock);
 }
 

@@ -54,6 +54,8 @@ static inline bool kv_pool_takes(const kv_pool *p, rp_kv_format format) {
  * of memory. */
 int kv_pool_take(kv_pool *p, kv_address *out, size_t n, rp_error *err);
 void kv_pool_give(kv_pool *p, const kv_address *blocks, size_t n);
+/* The same of blocks that are still being copied: they are taken again after all others that are free. */
+void kv_pool_give_last(kv_pool *p, const kv_address *blocks, size_t n);
 
 /* Waits until *count is n or more. The thread that increases it must call kv_pool_notify_filled afterwards. */
 void kv_pool_wait_filled(kv_pool *p, const atomic_int *count, int n);

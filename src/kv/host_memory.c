@@ -6,8 +6,8 @@
 
 #include "base/memory.h"
 
-static kv_address alloc(kv_memory *m, size_t bytes) {
-    (void)m;
+static kv_address alloc(kv_memory *m, size_t bytes, size_t block_bytes) {
+    (void)m, (void)block_bytes;
     return (kv_address){(uintptr_t)base_alloc_aligned(bytes, 64)};
 }
 

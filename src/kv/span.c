@@ -51,26 +51,44 @@ void kv_span_unref(kv_span *s) {
 
 bool kv_span_is_unshared(const kv_span *s) { return span_is_unshared(s); }
 
+uint64_t kv_span_serial(const kv_span *s) { return s->serial; }
+
 const kv_memory *kv_span_memory(const kv_span *s) { return kv_pool_memory(s->pool); }
+
+/* The layer that the i-th block of the pool is of; of layouts that mix layers in a block: the first. */
+static int32_t layer_of_block(const kv_span *s, size_t i) {
+    int32_t layer = 0;
+    if (!span_is_plain(s)) return 0;
+    const int32_t at = (int32_t)(i % (size_t)s->plan->column_blocks);
+    while (layer + 1 < s->n_layers && s->plan->column[layer + 1] <= at) layer++;
+    return layer;
+}
 
 int kv_span_move(kv_span *s, kv_pool *to, rp_error *err) {
     const kv_memory *m = kv_pool_memory(s->pool);
     const size_t n = s->n_pool_blocks - (size_t)s->n_trimmed;
     BASE_ASSERT(s->sealed && to != s->pool && kv_pool_block_bytes(to) == kv_pool_block_bytes(s->pool));
     BASE_ASSERT(span_layers_ready(s) == s->n_layers && m->ops->copy_blocks);
-    kv_address *from = base_alloc(2 * sizeof(*from) * BASE_MAX(n, 1));
-    if (!from) return base_fail_memory(err, 2 * sizeof(*from) * n, "the blocks of a span");
+    const size_t bytes = (2 * sizeof(kv_address) + sizeof(int32_t)) * BASE_MAX(n, 1);
+    kv_address *from = base_alloc(bytes);
+    if (!from) return base_fail_memory(err, bytes, "the blocks of a span");
     kv_address *moved = from + n;
+    int32_t *layers = (int32_t *)(moved + n);
     size_t kept = 0;
-    for (size_t i = 0; i < s->n_pool_blocks; i++)
-        if (!kv_address_is_none(s->blocks[i])) from[kept++] = s->blocks[i];
+    for (size_t i = 0; i < s->n_pool_blocks; i++) {
+        if (kv_address_is_none(s->blocks[i])) continue;
+        layers[kept] = layer_of_block(s, i);
+        from[kept++] = s->blocks[i];
+    }
     BASE_ASSERT(kept == n);
     int rc = kv_pool_take(to, moved, n, err);
-    if (!rc && (rc = m->ops->copy_blocks(kv_pool_memory(s->pool), from, moved, n, kv_pool_block_bytes(to), err)))
+    if (!rc && (rc = m->ops->copy_blocks(kv_pool_memory(s->pool), from, moved, layers, n, kv_pool_block_bytes(to),
+                                         err)))
         kv_pool_give(to, moved, n);
     if (!rc) {
-        kv_pool_give(s->pool, from, n);
+        kv_pool_give_last(s->pool, from, n); /* the copy may not have begun */
         s->pool = to;
+        s->serial = span_next_serial();
         s->plan = kv_pool_plan(to, s->plan->shape.format);
         for (size_t i = 0, k = 0; i < s->n_pool_blocks; i++)
             if (!kv_address_is_none(s->blocks[i])) s->blocks[i] = moved[k++];

@@ -100,6 +100,9 @@ bool kv_span_is_unshared(const kv_span *s);
  * unchanged. */
 int kv_span_move(kv_span *s, kv_pool *to, rp_error *err);
 const kv_memory *kv_span_memory(const kv_span *s); /* that its blocks are in */
+/* A number that no other span of the process has, and that changes with any address of its blocks; not if it gets more
+ * of them. */
+uint64_t kv_span_serial(const kv_span *s);
 
 /* Takes a slot for one more token in every layer and returns it in *slot (0..255). The span must be open and not full.
  * RP_ERR_BUDGET (the pool's budget), RP_ERR_MEMORY: the span is unchanged. Not for encoded formats. */

@@ -36,6 +36,7 @@ struct kv_span {
     atomic_bool failed;
     const span_layout *layout;
     kv_pool *pool;
+    uint64_t serial; /* kv_span_serial */
     base_key key;
     bool sealed;
     const kv_plan *plan;                   /* of its format, in the pool */
@@ -64,6 +65,8 @@ extern const span_layout span_plain, span_packed, span_reduced, span_states;
    RP_ERR_MEMORY. */
 int span_new(kv_span **out, kv_pool *pool, const span_layout *layout, rp_kv_format format, int32_t first_pos,
              size_t n_blocks, size_t extra, rp_error *err);
+/* Of a new span, or of one with other addresses. */
+uint64_t span_next_serial(void);
 /* A span of a form that is possible, with blocks of undefined contents. RP_ERR_BUDGET, RP_ERR_MEMORY. */
 int span_new_of_form(kv_span **out, kv_pool *pool, const kv_span_form *form, rp_error *err);
 /* Of each layout, still without blocks. RP_ERR_MEMORY. */

@@ -87,5 +87,6 @@ int32_t kv_span_trim(kv_span *s, int32_t from, const kv_positions *later, size_t
         s->n_trimmed += (int32_t)n;
         s->readable_from = BASE_MAX(s->readable_from, from);
     }
+    if (s->n_trimmed > trimmed) s->serial = span_next_serial();
     return s->n_trimmed - trimmed;
 }

@@ -4,6 +4,11 @@
 #include "base/memory.h"
 #include "kv/span_internal.h"
 
+uint64_t span_next_serial(void) {
+    static atomic_ullong last;
+    return atomic_fetch_add_explicit(&last, 1, memory_order_relaxed) + 1;
+}
+
 int span_new(kv_span **out, kv_pool *pool, const span_layout *layout, rp_kv_format format, int32_t first_pos,
              size_t n_blocks, size_t extra, rp_error *err) {
     BASE_ASSERT(!layout->part ||
@@ -15,6 +20,7 @@ int span_new(kv_span **out, kv_pool *pool, const span_layout *layout, rp_kv_form
     s->plan = kv_pool_plan(pool, format);
     s->layout = layout;
     s->pool = pool;
+    s->serial = span_next_serial();
     s->first_pos = first_pos;
     s->readable_from = INT32_MIN;
     s->n_layers = s->plan->shape.n_layers;

@@ -81,7 +81,7 @@ static kv_span *begin_read(span_store *s, uint32_t i) {
     if (kv_span_restore(&span, p->pool, e->form, &e->key, NULL)) return NULL;
     e = span_store_entry(s, i);
     e->arriving = true;
-    if (span_places_enter_ram(p, i, span)) {
+    if (span_places_enter_memory(p, i, span)) {
         kv_span_unref(span);
         return NULL;
     }
@@ -90,18 +90,17 @@ static kv_span *begin_read(span_store *s, uint32_t i) {
         return span;
     }
     kv_span_unref(span);
-    span_places_leave_ram(p, i, false);
+    span_places_leave_memory(p, i, false);
     return NULL;
 }
 
-void span_store_set_host(span_store *s, const span_host *host) {
-    s->host = *host;
-    span_places_set_host(&s->places, host->pool);
+void span_store_set_ram(span_store *s, const span_ram *ram) {
+    span_places_set_ram(&s->places, ram);
 }
 
 void span_store_set_reads(span_store *s, double n_reads) { s->n_reads = n_reads; }
 
-/* A reference to the span of an entry with a span. One in host memory is copied to the device, or stays where it is:
+/* A reference to the span of an entry with a span. One in RAM is copied to the device, or stays where it is:
  * the device reads it there. *copied: it was copied. */
 static kv_span *reach(span_store *s, uint32_t i, bool *copied) {
     span_places *p = &s->places;
@@ -110,11 +109,11 @@ static kv_span *reach(span_store *s, uint32_t i, bool *copied) {
     const bool is_held = span_entry_is_held(e); /* others read it where it is */
     kv_span *span = kv_span_ref(e->span);
     *copied = false;
-    if (span_entry_place(e) == TIER_RAM || is_held) return span;
+    if (span_entry_place(e) == TIER_MEMORY || is_held) return span;
     const kv_pool_stats pool = kv_pool_get_stats(p->pool);
     const bool is_full = pool.used_bytes + bytes > pool.budget_bytes,
                fits = (int64_t)(bytes / kv_pool_block_bytes(p->pool)) <= span_places_free_blocks(p);
-    if (fits && !s->host.reads_in_place(s->host.user, s->n_reads, is_full))
+    if (fits && !p->ram.reads_in_place(p->ram.user, s->n_reads, is_full))
         *copied = span_places_promote(p, i) == RP_OK;
     return span;
 }
@@ -132,12 +131,12 @@ kv_span *span_store_get(span_store *s, const base_key *key, span_found *found) {
         bool copied;
         span = reach(s, i, &copied);
         e = span_store_entry(s, i);
-        const bool in_place = span_entry_place(e) == TIER_HOST;
-        f = copied || in_place || e->fetched == TIER_HOST ? SPAN_FOUND_HOST
-            : e->fetched == TIER_DISK                     ? SPAN_FOUND_DISK
-                                                          : SPAN_FOUND_RAM;
-        e->fetched = TIER_RAM;
-        s->places.stats.host_hits += f == SPAN_FOUND_HOST;
+        const bool in_place = span_entry_place(e) == TIER_RAM;
+        f = copied || in_place || e->fetched == TIER_RAM ? SPAN_FOUND_RAM
+            : e->fetched == TIER_DISK                    ? SPAN_FOUND_DISK
+                                                         : SPAN_FOUND_MEMORY;
+        e->fetched = TIER_MEMORY;
+        s->places.stats.host_hits += f == SPAN_FOUND_RAM;
         s->places.stats.host_in_place += in_place;
     } else if (e) {
         span = begin_read(s, i);
@@ -155,7 +154,7 @@ kv_span *span_store_fetch(span_store *s, const base_key *key) {
     bool copied;
     if (span_store_entry(s, i)->span) {
         kv_span *present = reach(s, i, &copied);
-        if (copied) span_store_entry(s, i)->fetched = TIER_HOST;
+        if (copied) span_store_entry(s, i)->fetched = TIER_RAM;
         return present;
     }
     kv_span *span = begin_read(s, i);
@@ -196,7 +195,7 @@ int span_store_put(span_store *s, kv_span *span, void *owner, const record *abou
         span_entry_set_label(e, about->label);
     }
     e->arriving = true;
-    if (span_places_enter_ram(&s->places, i, span)) {
+    if (span_places_enter_memory(&s->places, i, span)) {
         e->owner = NULL; /* the caller knows it */
         span_places_settle(&s->places, i);
         return base_fail_memory(err, sizeof(*e), "the store");
@@ -240,7 +239,7 @@ uint32_t span_tenant(const base_key *salt) {
 
 int span_store_set_quota(span_store *s, uint32_t tenant, uint64_t ram_bytes, uint64_t disk_bytes) {
     BASE_ASSERT(tenant != 0); /* span_tenant */
-    const span_quota quota = {tenant, {[TIER_RAM] = ram_bytes, [TIER_DISK] = disk_bytes, [TIER_HOST] = ram_bytes}};
+    const span_quota quota = {tenant, {[TIER_MEMORY] = ram_bytes, [TIER_DISK] = disk_bytes, [TIER_RAM] = ram_bytes}};
     const int rc = span_budget_set_quota(&s->places.budget, &quota);
     if (rc && span_budget_group(&s->places.budget, tenant) == 0) return rc;
     span_places_fit_quota(&s->places, tenant);
@@ -349,15 +348,15 @@ bool span_store_poll(span_store *s) {
 bool span_store_is_consistent(const span_store *s, uint64_t used_bytes) {
     const span_places *p = &s->places;
     uint64_t bytes = 0, n = 0, waiting = 0;
-    for (uint32_t i = p->index.lists[LIST_RAM].oldest; i != NONE;
-         i = span_store_entry(s, i)->links[LIST_RAM].newer, n++)
+    for (uint32_t i = p->index.lists[LIST_MEMORY].oldest; i != NONE;
+         i = span_store_entry(s, i)->links[LIST_MEMORY].newer, n++)
         bytes += kv_span_bytes(span_store_entry(s, i)->span);
     if (n != p->stats.spans || bytes != p->stats.bytes) return false;
-    uint64_t host_bytes = 0, n_host = 0;
-    for (uint32_t i = p->index.lists[LIST_HOST].oldest; i != NONE;
-         i = span_store_entry(s, i)->links[LIST_HOST].newer, n_host++)
-        host_bytes += kv_span_bytes(span_store_entry(s, i)->span);
-    if (n_host != p->stats.host_spans || host_bytes != p->stats.host_bytes) return false;
+    uint64_t ram_bytes = 0, n_ram = 0;
+    for (uint32_t i = p->index.lists[LIST_RAM].oldest; i != NONE;
+         i = span_store_entry(s, i)->links[LIST_RAM].newer, n_ram++)
+        ram_bytes += kv_span_bytes(span_store_entry(s, i)->span);
+    if (n_ram != p->stats.host_spans || ram_bytes != p->stats.host_bytes) return false;
     for (int list = LIST_DUE; list < N_LISTS; list++) {
         uint64_t of_list = 0;
         for (uint32_t i = p->index.lists[list].oldest; i != NONE;

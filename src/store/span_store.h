@@ -20,7 +20,7 @@
  * was used once is written when nothing is due, and does not replace records of more value.
  *
  * With a device, `RAM` above is its memory, and a tier of the host's RAM is between it and the disk:
- * span_store_set_host.
+ * span_store_set_ram.
  *
  *   keep     a soft pin that a reader asks for (cache_control, prompt_cache_retention): evicted after all others, until
  *         its
@@ -56,9 +56,9 @@ size_t span_store_close(span_store *s, uint64_t deadline_us);
 
 /* The result of a lookup. */
 typedef enum span_found {
-    SPAN_FOUND_RAM,  /* in the memory that is computed with */
-    SPAN_FOUND_HOST, /* in host memory: it was copied to the device's, or is read in place */
-    SPAN_FOUND_DISK, /* a hit on disk: its layers become ready one by one (kv_span_layers_ready), or it fails */
+    SPAN_FOUND_MEMORY, /* in the memory that is computed with */
+    SPAN_FOUND_RAM,    /* in RAM below a device: it was copied to the device's, or is read in place */
+    SPAN_FOUND_DISK,   /* a hit on disk: its layers become ready one by one (kv_span_layers_ready), or it fails */
     SPAN_FOUND_NOTHING,
     SPAN_FOUND_NO_MEMORY, /* on disk, but there is no memory to read it into */
 } span_found;
@@ -68,16 +68,8 @@ static inline span_found span_found_slower(span_found a, span_found b) {
     return b <= SPAN_FOUND_DISK ? BASE_MAX(a, b) : a;
 }
 
-/* Spans that are evicted from the memory of a device move to host memory (index/span_places.h). */
-typedef struct span_host {
-    kv_pool *pool; /* borrowed: of the backend's host memory, in which its device reads, too */
-    /* Is KV that a job reads that many times rather read in place than copied to the device first? is_full: the copy
-     * takes the place of other KV. */
-    bool (*reads_in_place)(void *user, double n_reads, bool is_full);
-    void *user;
-} span_host;
-/* Once, before the first span. */
-void span_store_set_host(span_store *s, const span_host *host);
+/* Spans that are evicted from the memory of a device move to RAM. Once, before the first span. */
+void span_store_set_ram(span_store *s, const span_ram *ram);
 /* How often the spans that are looked up from now on are read, approximately: once for each token that is computed. */
 void span_store_set_reads(span_store *s, double n_reads);
 
@@ -85,7 +77,7 @@ void span_store_set_reads(span_store *s, double n_reads);
  * NULL. */
 kv_span *span_store_get(span_store *s, const base_key *key, span_found *found);
 /* The same for a job that will get it later (prefetch): nothing is counted, and a span that is read or copied for it is
- * SPAN_FOUND_DISK or SPAN_FOUND_HOST to the first get. */
+ * SPAN_FOUND_DISK or SPAN_FOUND_RAM to the first get. */
 kv_span *span_store_fetch(span_store *s, const base_key *key);
 /* Is there an entry of that key, in either tier? Counts nothing. */
 bool span_store_has(const span_store *s, const base_key *key);

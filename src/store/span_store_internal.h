@@ -14,7 +14,6 @@ struct span_store {
     const record_format *format; /* of its records; NULL: no tier was asked for */
     bool read_only;              /* the tier */
     uint64_t request;            /* the order of reads */
-    span_host host;              /* pool NULL: there is none */
     double n_reads;              /* span_store_set_reads */
     span_sync *syncs;            /* not done yet */
 };

@@ -219,7 +219,7 @@ static void a_restart_finds_the_same_spans(void **state) {
         open_world(&w, &shapes[cases[i].shape], cases[i].is_encrypted);
         module m = make_module(&shapes[cases[i].shape], cases[i].format, 3 + i);
         put_parts(&w, &m);
-        expect_parts(&w, &m, SPAN_FOUND_RAM);
+        expect_parts(&w, &m, SPAN_FOUND_MEMORY);
         listed before = list_all(&w);
         assert_true(before.n == m.n && before.n_pinned == 1 && before.ram_bytes == kv_bytes(&m) &&
                     before.disk_bytes > 0);
@@ -233,7 +233,7 @@ static void a_restart_finds_the_same_spans(void **state) {
         for (int32_t k = 0; k < m.n; k++)
             assert_int_equal(span_store_idle_bytes_of(w.store, &m.parts[k].record.key), kv_span_bytes(m.parts[k].span));
         expect_parts(&w, &m, SPAN_FOUND_DISK);
-        expect_parts(&w, &m, SPAN_FOUND_RAM);
+        expect_parts(&w, &m, SPAN_FOUND_MEMORY);
         assert_int_equal(list_all(&w).ram_bytes, kv_bytes(&m));
         while (span_store_reclaim(w.store)) {} /* all but the pinned part */
         assert_int_equal(list_all(&w).ram_bytes, kv_span_bytes(m.parts[0].span));

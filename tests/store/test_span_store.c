@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "kv/host_memory.h"
 #include "store/index/ghost_list.h"
 #include "store/span_store.h"
 #include "support/kv_shapes.h"
@@ -357,6 +358,126 @@ static void a_tenant_keeps_half_of_its_quota(void **state) {
     kv_pool_free(pool);
 }
 
+/* ---- RAM below a device ---- */
+
+/* A second memory of the process: blocks move between two pools. */
+static int copy_blocks(kv_memory *m, const kv_address *from, const kv_address *to, const int32_t *layers, size_t n,
+                       size_t bytes, rp_error *err) {
+    (void)m, (void)layers, (void)err;
+    for (size_t i = 0; i < n; i++) memcpy(kv_host_bytes(to[i]), kv_host_bytes(from[i]), bytes);
+    return RP_OK;
+}
+
+static bool never_in_place(void *user, double n_reads, bool is_full) {
+    (void)user, (void)n_reads, (void)is_full;
+    return false;
+}
+
+/* The text `key`, which continues another one, of this cost. */
+static void put_text(kv_pool *pool, span_store *s, uint64_t key, uint64_t parent, uint64_t cost_us) {
+    kv_span *span = make_span(pool, key, 1);
+    assert_non_null(span);
+    const record about = {.kind = RECORD_TEXT, .label = "", .parent = key_of(parent), .cost_us = cost_us};
+    assert_int_equal(span_store_put(s, span, NULL, &about, NULL, NULL), RP_OK);
+    kv_span_unref(span);
+}
+
+/* A parent is evicted after its children, and enters RAM after them; there it is evicted after them, too, although it
+   is the cheapest to compute. */
+static void a_parent_that_follows_its_children_is_evicted_after_them(void **state) {
+    enum { PARENT = 1,
+           FIRST_CHILD = 2,
+           N_CHILDREN = 3,
+           ROOT = 1000,
+           OTHERS = 2000 };
+    (void)state;
+    kv_memory_ops ops = *kv_host_memory()->ops;
+    ops.copy_blocks = copy_blocks;
+    kv_memory memory = {&ops}, below = {&ops};
+    kv_pool *pool, *ram;
+    span_store *s;
+    const uint64_t span_bytes = 2 * kv_shape_block_bytes(&shape);
+    assert_int_equal(kv_pool_new(&pool, &shape, 40 * span_bytes, &memory, NULL), RP_OK);
+    assert_int_equal(kv_pool_new(&ram, &shape, (N_CHILDREN + 1) * span_bytes, &below, NULL), RP_OK);
+    assert_int_equal(span_store_new(&s, pool, NULL), RP_OK);
+    span_store_set_ram(s, &(span_ram){.pool = ram, .reads_in_place = never_in_place});
+    put_text(pool, s, PARENT, ROOT, 1);
+    for (uint64_t i = 0; i < N_CHILDREN; i++) put_text(pool, s, FIRST_CHILD + i, PARENT, 1000000);
+    for (int i = 0; i <= N_CHILDREN; i++) assert_true(span_store_reclaim(s)); /* all of them, to RAM */
+    assert_int_equal(kv_pool_get_stats(pool).used_bytes, 0);
+    assert_int_equal(kv_pool_get_stats(ram).used_bytes, (N_CHILDREN + 1) * span_bytes);
+    for (uint64_t i = 0; i < N_CHILDREN; i++) { /* others take their places, one by one */
+        put_text(pool, s, OTHERS + i, ROOT, 1000000000);
+        assert_true(span_store_reclaim(s));
+        assert_true(has(s, PARENT));
+        assert_int_equal(count(s, FIRST_CHILD, FIRST_CHILD + N_CHILDREN), N_CHILDREN - 1 - (int)i);
+        assert_true(span_store_is_consistent(s, 0));
+    }
+    put_text(pool, s, OTHERS + N_CHILDREN, ROOT, 1000000000);
+    assert_true(span_store_reclaim(s));
+    assert_false(has(s, PARENT)); /* without children it is the cheapest */
+    /* entries that were removed leave no links */
+    put_text(pool, s, FIRST_CHILD, PARENT, 1);
+    put_text(pool, s, PARENT, ROOT, 1);
+    const base_key child = key_of(FIRST_CHILD);
+    span_store_drop(s, &child);
+    assert_true(has(s, PARENT) && span_store_reclaim(s));
+    span_store_free(s);
+    kv_pool_free(pool);
+    kv_pool_free(ram);
+}
+
+/* Blocks that are still being copied are taken after all others. */
+static void blocks_that_moved_are_taken_last(void **state) {
+    enum { N = 8 };
+    (void)state;
+    kv_pool *pool;
+    kv_address all[N], again[N];
+    assert_int_equal(kv_pool_new(&pool, &shape, N * kv_shape_block_bytes(&shape), NULL, NULL), RP_OK);
+    assert_int_equal(kv_pool_take(pool, all, N, NULL), RP_OK);
+    kv_pool_give(pool, all, 4);
+    kv_pool_give_last(pool, all + 4, 2);
+    kv_pool_give(pool, all + 6, 2);
+    assert_int_equal(kv_pool_get_stats(pool).used_bytes, 0);
+    assert_int_equal(kv_pool_take(pool, again, 6, NULL), RP_OK);
+    for (int i = 0; i < 6; i++) assert_true(again[i].at != all[4].at && again[i].at != all[5].at);
+    assert_int_equal(kv_pool_take(pool, again + 6, 2, NULL), RP_OK);
+    assert_true(again[6].at == all[4].at && again[7].at == all[5].at);
+    kv_pool_give(pool, again, N);
+    kv_pool_free(pool);
+}
+
+static bool cheap_is_recomputed(void *user, uint64_t bytes, uint64_t cost_us) {
+    assert_true(bytes == *(const uint64_t *)user);
+    return cost_us < 100;
+}
+
+/* KV that is computed again in less time than its copy takes leaves memory for good. */
+static void what_is_quickly_computed_does_not_move_to_ram(void **state) {
+    (void)state;
+    kv_memory_ops ops = *kv_host_memory()->ops;
+    ops.copy_blocks = copy_blocks;
+    kv_memory memory = {&ops}, below = {&ops};
+    kv_pool *pool, *ram;
+    span_store *s;
+    uint64_t span_bytes = 2 * kv_shape_block_bytes(&shape);
+    assert_int_equal(kv_pool_new(&pool, &shape, 40 * span_bytes, &memory, NULL), RP_OK);
+    assert_int_equal(kv_pool_new(&ram, &shape, 40 * span_bytes, &below, NULL), RP_OK);
+    assert_int_equal(span_store_new(&s, pool, NULL), RP_OK);
+    span_store_set_ram(s, &(span_ram){.pool = ram,
+                                      .reads_in_place = never_in_place,
+                                      .recomputes = cheap_is_recomputed,
+                                      .user = &span_bytes});
+    put_text(pool, s, 1, 1000, 99);
+    put_text(pool, s, 2, 1000, 100);
+    while (span_store_reclaim(s)) continue;
+    assert_true(!has(s, 1) && has(s, 2));
+    assert_int_equal(kv_pool_get_stats(ram).used_bytes, span_bytes);
+    span_store_free(s);
+    kv_pool_free(pool);
+    kv_pool_free(ram);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_operations_agree_with_a_naive_store),
@@ -367,6 +488,9 @@ int main(void) {
         cmocka_unit_test(a_tenant_over_its_quota_loses_its_own),
         cmocka_unit_test(half_of_the_room_is_kept_for_a_time),
         cmocka_unit_test(a_tenant_keeps_half_of_its_quota),
+        cmocka_unit_test(a_parent_that_follows_its_children_is_evicted_after_them),
+        cmocka_unit_test(what_is_quickly_computed_does_not_move_to_ram),
+        cmocka_unit_test(blocks_that_moved_are_taken_last),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

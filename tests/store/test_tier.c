@@ -377,7 +377,7 @@ static void a_lie_is_a_miss(void **state) {
 static void expect_recomputed(world *w, int i, const kv_span *failed) {
     span_found found;
     kv_span *s = span_store_get(w->store, key_of(w, i), &found);
-    assert_true(s && s != failed && found == SPAN_FOUND_RAM);
+    assert_true(s && s != failed && found == SPAN_FOUND_MEMORY);
     for (int32_t l = 0; l < shape.n_layers; l++) expect_block(w, i, s, l);
     kv_span_unref(s);
 }

@@ -74,8 +74,8 @@ static char *map(int fd, size_t bytes, int prot) {
     return p;
 }
 
-static kv_address trap_alloc(kv_memory *m, size_t bytes) {
-    (void)m;
+static kv_address trap_alloc(kv_memory *m, size_t bytes, size_t block_bytes) {
+    (void)m, (void)block_bytes;
     const int fd = memfd_create("kv", MFD_CLOEXEC);
     if (fd < 0 || ftruncate(fd, (off_t)bytes)) die("memfd_create");
     pthread_mutex_lock(&lock);

@@ -88,7 +88,13 @@ static VKAPI_ATTR VkResult VKAPI_CALL submit(VkQueue q, uint32_t n, const VkSubm
     return real.vkQueueSubmit(q, n, infos, fence);
 }
 
-static VKAPI_ATTR VkResult VKAPI_CALL wait(VkDevice d, uint32_t n, const VkFence *fences, VkBool32 all, uint64_t ns) {
+static VKAPI_ATTR VkResult VKAPI_CALL wait(VkDevice d, const VkSemaphoreWaitInfo *info, uint64_t ns) {
+    n_waits++;
+    return real.vkWaitSemaphores(d, info, ns);
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL wait_fences(VkDevice d, uint32_t n, const VkFence *fences, VkBool32 all,
+                                                  uint64_t ns) {
     n_waits++;
     return real.vkWaitForFences(d, n, fences, all, ns);
 }
@@ -106,7 +112,8 @@ static VKAPI_ATTR VkResult VKAPI_CALL wait_device(VkDevice d) {
 static void watch_calls(vulkan_device *d) {
     real = d->vk;
     d->vk.vkQueueSubmit = submit;
-    d->vk.vkWaitForFences = wait;
+    d->vk.vkWaitSemaphores = wait;
+    d->vk.vkWaitForFences = wait_fences;
     d->vk.vkQueueWaitIdle = wait_queue;
     d->vk.vkDeviceWaitIdle = wait_device;
 }
@@ -139,6 +146,10 @@ static step_counts count_step(const rp_model *m, int32_t before, int32_t n_rows)
 #define DISPATCHES_OF_A_LAYER 17 /* 2 norms, 7 products, storing, 4 of attention, an activation, 2 sums */
 #define DISPATCHES_BESIDES 4     /* at most */
 
+/* Of a decode step, the host writes what a row sees of each block, and no addresses of KV. */
+#define BYTES_OF_A_BLOCK 32
+#define BYTES_BESIDES 128 /* alignment */
+
 static void a_step_is_one_submission(void **state) {
     static const int32_t contexts[] = {1, 500, 1000};
     (void)state;
@@ -147,6 +158,7 @@ static void a_step_is_one_submission(void **state) {
         shape.n_layers = layers;
         shape.n_ctx = 2048;
         rp_model *m = tiny_model_open(&shape, NULL);
+        uint64_t decode_bytes[BASE_ARRAY_LEN(contexts)];
         for (size_t i = 0; i < BASE_ARRAY_LEN(contexts); i++)
             for (int32_t rows = 1; rows <= 64; rows += 63) {
                 const step_counts c = count_step(m, contexts[i], rows);
@@ -157,7 +169,13 @@ static void a_step_is_one_submission(void **state) {
                 assert_int_equal(c.submissions, 1);
                 assert_int_equal(c.waits, 1);
                 assert_true(c.dispatches <= (uint64_t)(DISPATCHES_OF_A_LAYER * layers + DISPATCHES_BESIDES));
+                if (rows == 1) decode_bytes[i] = c.table_bytes;
             }
+        for (size_t i = 1; i < BASE_ARRAY_LEN(contexts); i++) {
+            const uint64_t blocks = (uint64_t)(contexts[i] / 64 - contexts[i - 1] / 64);
+            assert_true(decode_bytes[i] > decode_bytes[i - 1]);
+            assert_true(decode_bytes[i] - decode_bytes[i - 1] <= BYTES_OF_A_BLOCK * blocks + BYTES_BESIDES);
+        }
         rp_model_close(m);
     }
 }

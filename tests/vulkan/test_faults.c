@@ -31,7 +31,9 @@ static oracle_run expected;
 typedef enum fault { FAULT_NONE,
                      FAULT_ALLOCATION,
                      FAULT_PIPELINE,
-                     FAULT_SUBMISSION, /* out of memory */
+                     FAULT_SUBMISSION, /* out of memory, as are the next two */
+                     FAULT_RECORDING,
+                     FAULT_SEMAPHORE,
                      FAULT_LOSS,       /* at a submission */
                      FAULT_LOSS_LATER, /* at a wait */
                      N_FAULTS } fault;
@@ -42,8 +44,7 @@ static int countdown, n_hit; /* the call that fails; those that did */
 
 static bool is_due(fault f) {
     if (f != kind || --countdown > 0) return false;
-    const bool once = f == FAULT_ALLOCATION || f == FAULT_PIPELINE || f == FAULT_SUBMISSION;
-    if (once && n_hit > 0) return false;
+    if (f < FAULT_LOSS && n_hit > 0) return false;
     n_hit++; /* a lost device stays lost */
     return true;
 }
@@ -65,8 +66,17 @@ static VKAPI_ATTR VkResult VKAPI_CALL submit(VkQueue q, uint32_t n, const VkSubm
     return real.vkQueueSubmit(q, n, infos, fence);
 }
 
-static VKAPI_ATTR VkResult VKAPI_CALL wait(VkDevice d, uint32_t n, const VkFence *fences, VkBool32 all, uint64_t ns) {
-    const VkResult result = real.vkWaitForFences(d, n, fences, all, ns);
+static VKAPI_ATTR VkResult VKAPI_CALL begin_commands(VkCommandBuffer commands, const VkCommandBufferBeginInfo *info) {
+    return is_due(FAULT_RECORDING) ? VK_ERROR_OUT_OF_DEVICE_MEMORY : real.vkBeginCommandBuffer(commands, info);
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL create_semaphore(VkDevice d, const VkSemaphoreCreateInfo *info,
+                                                       const VkAllocationCallbacks *a, VkSemaphore *out) {
+    return is_due(FAULT_SEMAPHORE) ? VK_ERROR_OUT_OF_HOST_MEMORY : real.vkCreateSemaphore(d, info, a, out);
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL wait(VkDevice d, const VkSemaphoreWaitInfo *info, uint64_t ns) {
+    const VkResult result = real.vkWaitSemaphores(d, info, ns);
     return is_due(FAULT_LOSS_LATER) ? VK_ERROR_DEVICE_LOST : result;
 }
 
@@ -75,7 +85,9 @@ static void replace(vulkan_device *d) {
     d->vk.vkAllocateMemory = allocate;
     d->vk.vkCreateComputePipelines = create_pipelines;
     d->vk.vkQueueSubmit = submit;
-    d->vk.vkWaitForFences = wait;
+    d->vk.vkBeginCommandBuffer = begin_commands;
+    d->vk.vkCreateSemaphore = create_semaphore;
+    d->vk.vkWaitSemaphores = wait;
 }
 
 /* ---- engines ---- */
@@ -121,7 +133,7 @@ static bool try_fault(fault f, int call, const char *store) {
         else if (!is_named(run.rc, &run.err))
             fail_msg("fault %d, call %d: request %d gave %d: %s", f, call, i, run.rc, run.err.message);
         /* memory that was short once is no loss of the device */
-        if (n_hit > 0 && (f == FAULT_ALLOCATION || f == FAULT_SUBMISSION) && i == 1 && before) {
+        if (n_hit > 0 && (f == FAULT_ALLOCATION || f == FAULT_SUBMISSION || f == FAULT_RECORDING) && i == 1 && before) {
             if (run.rc) fail_msg("fault %d, call %d: the device is not used any more: %s", f, call, run.err.message);
         }
         before = n_hit > 0;
@@ -147,8 +159,10 @@ static void check_answer(const char *store) {
 
 static void every_call_fails_once(void **state) {
     (void)state;
-    for (int apart = 0; apart < 2; apart++) { /* copies go over the bus, through staging buffers and the RAM tier */
-        vulkan_is_unmapped = apart == 1;
+    /* 1: copies go over the bus, through staging buffers and the RAM tier; 2: in a queue of their own */
+    for (int apart = 0; apart < 3; apart++) {
+        vulkan_is_unmapped = apart > 0;
+        vulkan_forced_copies = apart > 1 ? VULKAN_COPIES_SECOND : VULKAN_COPIES_SHARE;
         for (fault f = FAULT_ALLOCATION; f < N_FAULTS; f++) {
             int call = 1;
             while (try_fault(f, call, NULL)) call += call < 8 ? 1 : 5 + 50 * apart;
@@ -158,6 +172,7 @@ static void every_call_fails_once(void **state) {
         check_answer(NULL);
     }
     vulkan_is_unmapped = false;
+    vulkan_forced_copies = -1;
 }
 
 static void a_store_stays_whole(void **state) {

@@ -233,7 +233,7 @@ static void device_memory_keeps_what_is_written(void **state) {
         vulkan_is_unmapped = unmapped == 1; /* copies go through staging buffers */
         world_open(&v, N_IN, ROWS);
         kv_memory *m = v.b->ops->memory(v.b);
-        const kv_address a = m->ops->alloc(m, BYTES), b = m->ops->alloc(m, BYTES);
+        const kv_address a = m->ops->alloc(m, BYTES, 0), b = m->ops->alloc(m, BYTES, 0);
         assert_false(kv_address_is_none(a) || kv_address_is_none(b));
         m->ops->write(m, in, BYTES, a);
         m->ops->read(m, kv_address_plus(a, 12345), BYTES - 12345, out);
@@ -258,8 +258,8 @@ static void the_limit_of_device_memory_holds(void **state) {
     world_open(&v, N_IN, ROWS);
     atomic_store(&vulkan(v.b)->limit_bytes, atomic_load(&vulkan(v.b)->used_bytes) + 4096);
     kv_memory *m = v.b->ops->memory(v.b);
-    assert_true(kv_address_is_none(m->ops->alloc(m, 8192)));
-    const kv_address a = m->ops->alloc(m, 4096);
+    assert_true(kv_address_is_none(m->ops->alloc(m, 8192, 0)));
+    const kv_address a = m->ops->alloc(m, 4096, 0);
     assert_false(kv_address_is_none(a));
     backend_buffer *b;
     assert_int_equal(v.b->ops->buffer_new(v.b, 1, 16, &b, &err), RP_ERR_BUDGET);

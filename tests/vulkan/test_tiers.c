@@ -2,7 +2,7 @@
 /* test_tiers.c: the RAM tier below device memory (docs/gpu.md, "Memory"): a device of a few spans, so that requests
  * take each other's place in it. What it evicts is a hit in RAM, copied back or read in place over the bus; every hit
  * gives the bytes of a miss, and copies are counted to the byte. Memory of the test's device counts as apart from the
- * host's (vulkan_is_unmapped).
+ * host's (vulkan_is_unmapped), and its queue as one or two (vulkan_forced_copies).
  */
 #define _POSIX_C_SOURCE 200809L /* mkdtemp */
 
@@ -16,11 +16,13 @@
 
 #include <cmocka.h>
 
-#include "backend/vulkan/vulkan_device.h"
+#include "backend/vulkan/vulkan_backend.h"
+#include "queue_simulator.h"
 #include "reprise_device.h"
 #include "reprise_store.h"
 #include "support/must.h"
 #include "support/oracle_run.h"
+#include "support/seed.h"
 
 #define N_PROMPTS 4
 #define STEPS 2
@@ -285,7 +287,112 @@ static void a_failed_submission_loses_nothing(void **state) {
     rp_engine_free(e);
 }
 
+/* ---- copies beside steps ---- */
+
+/* Copies run as late as they can: the first layer is computed before the copy of the second one begins, and so on. */
+static void layers_are_computed_as_their_kv_arrives(void **state) {
+    const setup s = {.device_bytes = small_device(), .in_place = RP_KV_IN_PLACE_NEVER};
+    rp_engine *e = open_engine(&s);
+    const int32_t n_layers = 8;
+    char turns[2 * 8 + 1] = "";
+    (void)state;
+    queue_simulator_start(QUEUE_COPIES_LATE, 0);
+    for (int i = 0; i < N_PROMPTS; i++) assert_int_equal(check(e, i, "ram"), 0);
+    for (int32_t i = 0; i < n_layers; i++) strcat(turns, "cs");
+    for (int i = 0; i < N_PROMPTS; i++) {
+        queue_simulator_start(QUEUE_COPIES_LATE, 0);
+        assert_true(check(e, i, "ram") > 100);
+        const char *log = queue_simulator_log();
+        if (!strstr(log, turns)) fail_msg("prompt %d: '%s' has not '%s'", i, log, turns);
+        if (i == 0) printf("copies and parts of steps of a hit in RAM: %s\n", log);
+    }
+    rp_engine_free(e);
+}
+
+/* A prompt takes the memory of what it evicts: its step begins before the copy of that, and waits where it writes
+   there. Nothing else waits. */
+static void evictions_run_beside_steps(void **state) {
+    const setup s = {.device_bytes = small_device(), .in_place = RP_KV_IN_PLACE_NEVER};
+    rp_engine *e = open_engine(&s);
+    (void)state;
+    for (int i = 0; i < N_PROMPTS; i++) {
+        queue_simulator_start(QUEUE_COPIES_LATE, 0);
+        assert_int_equal(check(e, i, "ram"), 0);
+        if (i >= 2) assert_string_equal(queue_simulator_log(), "scss"); /* two parts of a prefill, a decode step */
+    }
+    rp_engine_free(e);
+}
+
+static void a_step_without_copies_is_one_submission(void **state) {
+    const setup s = {.in_place = RP_KV_IN_PLACE_NEVER};
+    rp_engine *e = open_engine(&s);
+    (void)state;
+    assert_int_equal(check(e, 0, "device"), 0);
+    queue_simulator_start(QUEUE_COPIES_LATE, 0);
+    const uint64_t before = usage_of(e).submits;
+    assert_true(check(e, 0, "device") > 100);
+    assert_string_equal(queue_simulator_log(), "ss"); /* one for each token */
+    assert_int_equal(usage_of(e).submits - before, STEPS);
+    rp_engine_free(e);
+}
+
+static void any_order_gives_the_bytes_of_a_miss(void **state) {
+    uint64_t random = test_seed("tiers", 20260101);
+    (void)state;
+    for (int round = 0; round < 3; round++) {
+        const setup s = {.device_bytes = small_device() + (uint64_t)round * column_bytes,
+                         .in_place = round == 2 ? RP_KV_IN_PLACE_AUTO : RP_KV_IN_PLACE_NEVER};
+        rp_engine *e = open_engine(&s);
+        queue_simulator_start(QUEUE_RANDOM, base_random_next(&random));
+        for (int i = 0; i < 10; i++) {
+            oracle_run run;
+            const int prompt = (int)(base_random_next(&random) % N_PROMPTS);
+            ask(&run, e, prompt, STEPS);
+            if (!oracle_run_same(&run, &misses[prompt])) fail_msg("prompt %d: not the bytes of a miss", prompt);
+            oracle_run_free(&run);
+        }
+        rp_engine_free(e);
+    }
+}
+
+/* ---- arrangements of queues ---- */
+
+static VkQueueFamilyProperties family_of(VkQueueFlags flags, uint32_t n) {
+    return (VkQueueFamilyProperties){.queueFlags = flags, .queueCount = n, .timestampValidBits = 64};
+}
+
+static void queues_are_chosen_by_their_families(void **state) {
+    const VkQueueFlags copy = VK_QUEUE_TRANSFER_BIT, compute = VK_QUEUE_COMPUTE_BIT | copy,
+                       all = VK_QUEUE_GRAPHICS_BIT | compute;
+    const VkQueueFamilyProperties discrete[] = {family_of(all, 16), family_of(copy, 2), family_of(compute, 8)},
+                                  two[] = {family_of(all, 1), family_of(compute, 4)}, one[] = {family_of(all, 1)},
+                                  none[] = {family_of(copy, 1)};
+    vulkan_queues q;
+    (void)state;
+    assert_null(vulkan_choose_queues(discrete, 3, &q));
+    assert_true(q.family == 2 && q.copies == VULKAN_COPIES_APART && q.copy_family == 1 && q.copy_index == 0);
+    assert_int_equal(q.timestamp_bits, 64);
+    assert_null(vulkan_choose_queues(two, 2, &q));
+    assert_true(q.family == 1 && q.copies == VULKAN_COPIES_SECOND && q.copy_family == 1 && q.copy_index == 1);
+    assert_null(vulkan_choose_queues(one, 1, &q));
+    assert_true(q.family == 0 && q.copies == VULKAN_COPIES_SHARE && q.copy_family == 0 && q.copy_index == 0);
+    assert_non_null(vulkan_choose_queues(none, 1, &q));
+}
+
+static rp_engine *open_device(int copies, void (*on_device)(vulkan_device *)) {
+    vulkan_forced_copies = copies;
+    vulkan_on_device = on_device;
+    return open_with(0, &(setup){0}); /* it stays open, so that pipelines are made once */
+}
+
 int main(void) {
+    const struct CMUnitTest overlapping[] = {
+        cmocka_unit_test(layers_are_computed_as_their_kv_arrives),
+        cmocka_unit_test(evictions_run_beside_steps),
+        cmocka_unit_test(a_step_without_copies_is_one_submission),
+        cmocka_unit_test(any_order_gives_the_bytes_of_a_miss),
+    };
+    const struct CMUnitTest once[] = {cmocka_unit_test(queues_are_chosen_by_their_families)};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(hits_in_device_memory_are_named),
         cmocka_unit_test(what_the_device_evicts_is_a_hit_in_ram),
@@ -309,16 +416,29 @@ int main(void) {
     shape.n_kv_heads = 4;
     shape.head_dim = 64;
     oracle_model_open(&model, &shape, chat);
+    must(vulkan_instance_ref(&err), &err); /* opening a driver takes long */
     vulkan_is_unmapped = true;
-    vulkan_on_device = replace;
-    rp_engine *stays = open_with(0, &(setup){0}); /* so that pipelines are made once */
+    rp_engine *stays = open_device(VULKAN_COPIES_SHARE, replace);
     rp_engine_info info = {.struct_size = sizeof(info)};
     assert_int_equal(rp_engine_describe(stays, &info), RP_OK);
     column_bytes = 64 * info.kv_bytes_per_token;
     for (int i = 0; i < N_PROMPTS; i++) ask(&misses[i], stays, i, STEPS);
-    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = cmocka_run_group_tests(once, NULL, NULL);
+    for (int copies = VULKAN_COPIES_SHARE; copies <= VULKAN_COPIES_APART; copies++) {
+        printf("copies: %s\n", ((const char *[]){"in the queue of steps", "in a second queue", "apart"})[copies]);
+        if (copies > 0) {
+            rp_engine_free(stays);
+            stays = open_device(copies, replace);
+        }
+        failed += cmocka_run_group_tests(tests, NULL, NULL);
+    }
+    rp_engine_free(stays);
+    stays = open_device(VULKAN_COPIES_APART, queue_simulator_attach);
+    vulkan_batch_bytes = 1; /* each layer is one */
+    failed += cmocka_run_group_tests(overlapping, NULL, NULL);
     for (int i = 0; i < N_PROMPTS; i++) oracle_run_free(&misses[i]);
     rp_engine_free(stays);
     oracle_model_close(&model);
+    vulkan_instance_unref();
     return failed;
 }

@@ -25,8 +25,8 @@ static inline backend_buffer *world_buffer(world *w, int32_t rows, int32_t width
     rp_error err = {0};
     backend_buffer *b;
     must(w->b->ops->buffer_new(w->b, rows, width, &b, &err), &err);
-    must(vulkan_upload(&vulkan(w->b)->copies, x, sizeof(*x) * (size_t)rows * (size_t)width, &b->memory, 0, &err),
-         &err);
+    const vulkan_region all = {.buffer = &b->memory, .bytes = sizeof(*x) * (size_t)rows * (size_t)width};
+    must(vulkan_upload(&vulkan(w->b)->copies, x, &all, &err), &err);
     return b;
 }
 

@@ -61,7 +61,7 @@ static int upload(vulkan_backend *b, int side, const model_weight *w, const vulk
     if (!rows) return base_fail_memory(err, bytes, "an adapter");
     for (int64_t o = 0; o < w->n_out; o++)
         kernel_packed_row(w->type, side, w->data, w->n_in, o, rows + row * (size_t)o);
-    const int rc = vulkan_upload(&b->copies, rows, bytes, to, at, err);
+    const int rc = vulkan_upload(&b->copies, rows, &(vulkan_region){.buffer = to, .at = at, .bytes = bytes}, err);
     base_free(rows);
     return rc;
 }

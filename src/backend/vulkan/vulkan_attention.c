@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* vulkan_attention.c: storing KV into blocks, attention over views.
  *
- * Tables of a step (shaders/attention.glsl), in memory that the host writes:
+ * Tables of a step (shaders/attention.glsl), in memory that the host writes; addresses of KV are kept between steps
+ * (vulkan_tables.c):
  *
  *   entries   one for each block of each view of each context: positions, shift
  *   sights    what rows see, one for each reach (a window, or none): of each row its blocks and masks, with the
  *             number of slots that it sees before each block
- *   heads     of each layer: of each entry and KV head, the addresses of keys and values
  *   angles    of each kind of rotation: of the rows' positions, and of the different shifts
  *
  * Attention takes the rows of a step in tiles that fit the scratch of scores and sums: a row's result does not depend
@@ -66,26 +66,22 @@ static int write_view(vulkan_backend *b, const kv_view *v, vulkan_entry *out, rp
 static int make_entries(vulkan_backend *b, rp_error *err) {
     vulkan_attention *a = b->attention;
     const model_step *step = b->step;
-    int rc = base_grow((void **)&a->first_entry, &a->cap_first, (size_t)step->n_contexts + 1, SIZE_MAX / 16,
+    int rc = base_grow((void **)&a->first_entry, &a->cap_first, (size_t)step->n_contexts, SIZE_MAX / 16,
                        sizeof(*a->first_entry));
     if (rc) return base_fail_memory(err, (uint64_t)step->n_contexts * 8, "attention");
-    size_t n = 0;
-    for (int32_t c = 0; c < step->n_contexts; c++) {
-        a->first_entry[c] = n;
-        for (size_t i = 0; i < step->contexts[c]->n_views; i++)
-            n += (size_t)vulkan_view_blocks(&step->contexts[c]->views[i]);
-    }
-    a->first_entry[step->n_contexts] = a->n_entries = n;
-    if (n > MAX_ENTRIES) return base_fail(err, RP_ERR_LIMIT, "the contexts of a step have more than 2^26 blocks");
-    const vulkan_part part = vulkan_arena_take(b, sizeof(vulkan_entry) * n);
+    if ((rc = vulkan_tables_begin(b, err))) return rc;
+    if (a->n_entries > MAX_ENTRIES)
+        return base_fail(err, RP_ERR_LIMIT, "the contexts of a step have more than 2^26 blocks");
+    const vulkan_part part = vulkan_arena_take(b, sizeof(vulkan_entry) * a->n_entries);
     if (!part.host) return base_fail(err, b->failure.code, "%s", b->failure.message);
     a->entries = part.address;
-    vulkan_entry *out = part.host;
-    for (int32_t c = 0; c < step->n_contexts && !rc; c++)
+    for (int32_t c = 0; c < step->n_contexts && !rc; c++) {
+        vulkan_entry *out = (vulkan_entry *)part.host + a->first_entry[c];
         for (size_t i = 0; i < step->contexts[c]->n_views && !rc; i++) {
             rc = write_view(b, &step->contexts[c]->views[i], out, err);
             out += vulkan_view_blocks(&step->contexts[c]->views[i]);
         }
+    }
     return rc;
 }
 
@@ -117,8 +113,9 @@ static int make_sight(vulkan_backend *b, vulkan_sight *s, rp_error *err) {
     const vulkan_part rows = vulkan_arena_take(b, sizeof(vulkan_row) * (size_t)step->n_rows);
     size_t n = 0;
     for (int32_t r = 0; r < step->n_rows && rows.host; r++) {
-        const int32_t context = step->rows[r].context;
-        const size_t most = a->first_entry[context + 1] - a->first_entry[context];
+        const kv_context *c = step->contexts[step->rows[r].context];
+        size_t most = 0;
+        for (size_t i = 0; i < c->n_views; i++) most += (size_t)vulkan_view_blocks(&c->views[i]);
         if (base_grow((void **)&a->found, &a->cap_found, n + most, MAX_ENTRIES, sizeof(*a->found)))
             return base_fail_memory(err, (n + most) * sizeof(*a->found), "attention");
         vulkan_row *row = (vulkan_row *)rows.host + r;
@@ -188,6 +185,7 @@ void vulkan_store(backend *self, int32_t layer, backend_buffer *keys, const back
     BASE_ASSERT(l->owns_kv && keys->width == n_heads * l->key_dim);
     BASE_ASSERT(values ? values->width == n_heads * l->value_dim : b->net->hp.plain_key_dim > 0);
     if (!part.host) return;
+    vulkan_memory_await_rows(b->memory, l->states);
     vulkan_slot *slot = part.host;
     bool is_int8 = false;
     for (int32_t r = 0; r < rows; r++) {
@@ -219,28 +217,6 @@ void vulkan_store(backend *self, int32_t layer, backend_buffer *keys, const back
 }
 
 /* ---- attending ---- */
-
-/* Addresses of the keys and values of all entries in a layer; 0: the step has failed. */
-static uint64_t make_heads(vulkan_backend *b, const model_layer *l) {
-    const size_t n_heads = (size_t)l->n_kv_heads;
-    const vulkan_part part = vulkan_arena_take(b, sizeof(vulkan_head) * b->attention->n_entries * n_heads);
-    if (!part.host) return 0;
-    vulkan_head *out = part.host;
-    for (int32_t c = 0; c < b->step->n_contexts; c++)
-        for (size_t i = 0; i < b->step->contexts[c]->n_views; i++) {
-            const kv_view *v = &b->step->contexts[c]->views[i];
-            const rp_kv_format format = kv_span_layer_format(v->span, l->states);
-            const uint32_t keys = vulkan_element_of(format, true), values = vulkan_element_of(format, false);
-            for (int32_t block = 0; block < vulkan_view_blocks(v); block++)
-                for (int32_t h = 0; h < l->n_kv_heads; h++, out++) {
-                    *out = (vulkan_head){.key_element = keys, .value_element = values};
-                    if (!kv_span_has(v->span, l->states, block)) continue; /* out of reach of the window */
-                    out->keys = kv_span_keys(v->span, l->states, block, h).at;
-                    out->values = kv_span_values(v->span, l->states, block, h).at;
-                }
-        }
-    return part.address;
-}
 
 bool vulkan_grow_scratch(vulkan_backend *b, vulkan_buffer *buffer, uint64_t floats) {
     rp_error err = {0};
@@ -337,6 +313,7 @@ void vulkan_attend(backend *self, int32_t layer, const backend_buffer *queries, 
     vulkan_backend *b = vulkan(self);
     vulkan_attention *at = b->attention;
     const model_layer *l = &b->net->layers[layer];
+    vulkan_memory_await_contexts(b->memory, l->states);
     const vulkan_sight *s = l->is_chosen ? &at->chosen : vulkan_sight_of(at, l);
     const uint64_t heads = (uint64_t)l->n_heads, rows = (uint64_t)b->step->n_rows;
     BASE_ASSERT(s->rows != 0 || b->failure.code); /* an indexer chose in this step */
@@ -345,7 +322,7 @@ void vulkan_attend(backend *self, int32_t layer, const backend_buffer *queries, 
                    .sight = s,
                    .queries = queries->memory.address,
                    .dst = dst->memory.address,
-                   .heads = make_heads(b, l),
+                   .heads = vulkan_heads(b, layer),
                    .stride = BASE_DIV_UP(BASE_MAX(s->most_slots, 1), 64) * 64,
                    .splits = BASE_DIV_UP(BASE_MAX(s->most_slots, 1), VULKAN_SPLIT)};
     const uint64_t row_floats = heads * (t.stride + (uint64_t)t.splits * (uint64_t)l->value_dim);

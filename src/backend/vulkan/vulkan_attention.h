@@ -30,7 +30,7 @@ struct vulkan_attention {
     uint64_t row_angles[VULKAN_ANGLES], shift_angles[VULKAN_ANGLES];
     uint64_t entries;
     size_t n_entries;
-    size_t *first_entry; /* [contexts + 1] */
+    size_t *first_entry; /* [contexts]; entries that no context has are between them */
     size_t cap_first;
     int32_t *shifts; /* [n_shifts]: different ones; shifts[0] is 0 */
     size_t n_shifts, cap_shifts;
@@ -39,6 +39,18 @@ struct vulkan_attention {
 };
 
 int32_t vulkan_view_blocks(const kv_view *v);
+
+/* ---- addresses of KV (vulkan_tables.c) ---- */
+
+/* Chooses the entries of the step's contexts: first_entry, n_entries. RP_ERR_MEMORY, RP_ERR_BUDGET. */
+int vulkan_tables_begin(vulkan_backend *b, rp_error *err);
+/* The address of a layer's table: of each entry and KV head, the addresses of keys and values (vulkan_head); of each
+ * entry those of an indexer's keys (vulkan_index_keys). What has changed is written. 0: the step has failed. */
+uint64_t vulkan_heads(vulkan_backend *b, int32_t layer);
+uint64_t vulkan_index_table(vulkan_backend *b, int32_t layer);
+
+/* ---- the step ---- */
+
 /* What rows see in a layer, whatever an indexer chose. */
 const vulkan_sight *vulkan_sight_of(const vulkan_attention *a, const model_layer *l);
 /* A buffer of at least so many floats, whose content is undefined; false: the step has failed. */

@@ -40,7 +40,9 @@ static void device_usage(backend *self, rp_device_usage *out) {
     out->to_device_bytes = atomic_load(&c->to_device_bytes);
     out->to_host_bytes = atomic_load(&c->to_host_bytes);
     out->demoted_bytes = atomic_load(&c->demoted_bytes);
-    out->demoted_us = atomic_load(&c->demoted_us);
+    out->demoted_us = atomic_load(&c->demoted_ns) / 1000;
+    out->promoted_bytes = atomic_load(&c->promoted_bytes);
+    out->promoted_us = atomic_load(&c->promoted_ns) / 1000;
     out->in_place_bytes = atomic_load(&b->in_place_bytes);
     out->submits = atomic_load(&b->submits);
     out->submit_us = atomic_load(&b->submit_us);
@@ -64,11 +66,15 @@ static uint64_t kv_limit(backend *self) {
 static int begin(backend *self, const model_step *step, rp_error *err) {
     vulkan_backend *b = vulkan(self);
     int rc = vulkan_weights_prepare(self, NULL, NULL, err);
-    if (rc || (rc = vulkan_stream_begin(&b->stream, err))) return rc;
+    if (rc || (rc = vulkan_copies_flush(&b->copies, err)) || (rc = vulkan_stream_begin(&b->stream, err))) return rc;
     b->step = step;
     b->failure = (rp_error){0};
     b->read = NULL;
     memset(&b->counts, 0, sizeof(b->counts));
+    const uint64_t copies = atomic_load(&b->copies.timeline.submitted);
+    /* after all of them, if they are complete: then no layer looks for copies of its own */
+    b->part_after = copies > b->all_after && vulkan_timeline_is_past(&b->copies.timeline, copies) ? copies : 0;
+    b->part_dispatches = 0;
     atomic_fetch_add(&b->in_place_bytes, vulkan_memory_in_place(b->memory, step));
     b->needs_barrier = true; /* after what copied to the device */
     vulkan_arena_reset(b);
@@ -105,16 +111,13 @@ static void submit(backend *self, const backend_buffer *read, int32_t rows) {
     rp_error err = {0};
     if (read) record_read(b, read, rows);
     if (!b->stream.is_recording) return;
-    if (b->failure.code) { /* nothing of it runs */
+    if (b->failure.code) { /* what is recorded does not run */
         b->device->vk.vkEndCommandBuffer(b->stream.commands);
         b->stream.is_recording = false;
         return;
     }
-    b->submitted_us = base_clock_us();
-    const int rc = vulkan_stream_submit(&b->stream, &err);
+    const int rc = vulkan_step_submit(b, &err);
     if (rc) vulkan_step_fail(b, rc, &err);
-    atomic_fetch_add(&b->submits, 1);
-    atomic_fetch_add(&b->submit_us, base_clock_us() - b->submitted_us);
 }
 
 static int finish(backend *self, rp_error *err) {
@@ -155,6 +158,7 @@ static void free_backend(backend *self) {
     vulkan_copies_settle(&b->copies); /* to what is freed below */
     vulkan_experts_free(b);
     vulkan_attention_free(b);
+    vulkan_tables_free(b);
     vulkan_recurrence_free(b);
     vulkan_adapters_free(b);
     vulkan_weights_free(b);
@@ -162,6 +166,7 @@ static void free_backend(backend *self) {
     vulkan_copies_close(&b->copies);
     vulkan_arena_free(b);
     vulkan_retired_free(b);
+    vulkan_timeline_free(&b->timeline);
     if (b->device) vulkan_give(b, &b->readback);
     if (b->device) vulkan_give(b, &b->kv_floats);
     BASE_ASSERT(atomic_load(&b->used_bytes) == 0); /* buffers of activations were freed before */
@@ -237,11 +242,13 @@ static int open_device(vulkan_backend *b, const backend_options *o, rp_error *er
 
 static int open_parts(vulkan_backend *b, const backend_options *o, rp_error *err) {
     int rc = open_device(b, o, err);
-    if (!rc) rc = vulkan_stream_new(&b->stream, b->device, err);
+    if (!rc) rc = vulkan_timeline_new(&b->timeline, b->device, err);
+    if (!rc) rc = vulkan_stream_new(&b->stream, b->device, &b->device->queue, &b->timeline, err);
     if (!rc) rc = vulkan_copies_open(&b->copies, b, err);
     if (!rc) rc = vulkan_memory_new(&b->memory, b, err);
     if (!rc) rc = vulkan_weights_new(b, err);
     if (!rc) rc = vulkan_attention_open(b, err);
+    if (!rc) rc = vulkan_tables_open(b, err);
     if (!rc) rc = vulkan_recurrence_open(b, o->max_tentative, err);
     return rc ? rc : vulkan_experts_open(b, err);
 }

@@ -13,6 +13,7 @@
  *   vulkan_elements.c    buffers, norms, operations on elements
  *   vulkan_linear.c      linear layers, mixtures of experts
  *   vulkan_attention.c   storing KV, attention over views
+ *   vulkan_tables.c      addresses of KV, kept between steps
  *   vulkan_indexer.c     indexers: keys, and the choice of what attention sees
  *   vulkan_streams.c     several streams of the residual (AltUp), sparse activations
  *   vulkan_recurrence.c  states of recurrent layers, their scans
@@ -50,33 +51,59 @@ typedef struct vulkan_part {
 typedef struct vulkan_memory vulkan_memory;       /* private to vulkan_memory.c */
 typedef struct vulkan_weights vulkan_weights;     /* private to vulkan_weights.c */
 typedef struct vulkan_attention vulkan_attention; /* private to vulkan_attention.c */
+typedef struct vulkan_tables vulkan_tables;       /* private to vulkan_tables.c */
 typedef struct vulkan_recurrent vulkan_recurrent; /* private to vulkan_recurrence.c */
 typedef struct vulkan_adapters vulkan_adapters;   /* private to vulkan_adapters.c */
 
+/* The copies that a block of KV takes part in: numbers of the last ones, as of vulkan_copies.timeline. Guarded by the
+ * lock of copies. */
+#define VULKAN_QUEUED UINT64_MAX /* it is not submitted yet */
+typedef struct vulkan_block {
+    uint64_t written, read; /* by a copy; 0: by none */
+} vulkan_block;
+
+/* A block that moves to the other memory of the backend, with the buffers that it is in. */
+typedef struct vulkan_block_copy {
+    VkBuffer from, to;
+    uint64_t from_at, to_at, bytes; /* offsets; bytes: of a block */
+    vulkan_block *source, *target;
+    int32_t layer; /* whose KV it is, at least */
+    bool is_promotion;
+} vulkan_block_copy;
+
 /* Copies between the host and the device, and blocks between their memories. Any thread may copy while a step is
  * computed. */
-#define VULKAN_COPY_SLOTS 2
-typedef struct vulkan_copy_slot {
+#define VULKAN_STAGING_SLOTS 2
+#define VULKAN_BATCH_SLOTS 16
+typedef struct vulkan_staging_slot {
     vulkan_stream stream;
     vulkan_buffer staging; /* empty: the host reaches device memory */
-} vulkan_copy_slot;
+} vulkan_staging_slot;
+
+/* Blocks that are copied by one submission. */
+typedef struct vulkan_batch_slot {
+    vulkan_stream stream;
+    uint64_t bytes; /* that are timed: the result is not read yet; 0: none */
+    bool is_promotion;
+} vulkan_batch_slot;
 
 typedef struct vulkan_copies {
     struct vulkan_backend *backend;
-    pthread_mutex_t lock;                   /* guards those up to unstaging */
-    vulkan_copy_slot up[VULKAN_COPY_SLOTS]; /* to the device, taken in turn */
-    unsigned next;
+    vulkan_timeline timeline;                     /* of all of them */
+    pthread_mutex_t lock;                         /* guards those up to times */
+    vulkan_staging_slot up[VULKAN_STAGING_SLOTS]; /* to the device, taken in turn */
+    vulkan_batch_slot batches[VULKAN_BATCH_SLOTS];
+    unsigned next, next_batch;
     vulkan_stream down; /* of copies that are awaited */
     vulkan_buffer unstaging;
+    vulkan_block_copy *queued; /* [n_queued] */
+    size_t n_queued, cap_queued;
+    VkQueryPool times;      /* two of each batch; 0: copies are not timed */
+    atomic_ullong uploaded; /* the last upload of anything but KV */
     atomic_ullong to_device_bytes, to_host_bytes;
-    atomic_ullong demoted_bytes, demoted_us; /* of blocks: what the speed of the bus is learnt from */
+    /* of blocks whose copies were timed: what the speed of the bus is learnt from */
+    atomic_ullong promoted_bytes, promoted_ns, demoted_bytes, demoted_ns;
 } vulkan_copies;
-
-/* Blocks that are copied together: from[i], to[i] with the buffers that they are in. */
-typedef struct vulkan_block_copy {
-    vulkan_buffer from, to;
-    uint64_t from_at, to_at; /* offsets */
-} vulkan_block_copy;
 
 typedef struct vulkan_backend {
     backend base;
@@ -84,9 +111,10 @@ typedef struct vulkan_backend {
     kv_shape shape;
     int32_t n_ctx, max_rows;
     vulkan_device *device;
-    vulkan_stream stream;    /* of steps */
-    vulkan_buffer kv_floats; /* scratch of vulkan_kv.c; empty until it is used */
-    vulkan_buffer readback;  /* what buffer_read gives; empty until the first */
+    vulkan_timeline timeline; /* of steps: their parts */
+    vulkan_stream stream;     /* of steps */
+    vulkan_buffer kv_floats;  /* scratch of vulkan_kv.c; empty until it is used */
+    vulkan_buffer readback;   /* what buffer_read gives; empty until the first */
     vulkan_arena arena;
     vulkan_buffer *retired; /* [n_retired] */
     size_t n_retired, cap_retired;
@@ -94,6 +122,7 @@ typedef struct vulkan_backend {
     vulkan_copies copies;
     vulkan_weights *weights;
     vulkan_attention *attention;
+    vulkan_tables *tables;
     vulkan_recurrent *recurrent; /* NULL: the model has no recurrent layers */
     vulkan_adapters *adapters;   /* NULL until a step has some */
     /* of mixtures: [max_rows * n_used] rows; routing: scratch of route.comp; empty: the model has none */
@@ -112,8 +141,12 @@ typedef struct vulkan_backend {
     const model_step *step; /* the current one */
     rp_error failure;       /* of the current step; code 0: none */
     bool needs_barrier;     /* commands since the last barrier wrote something */
+    /* Copies that the part which is being recorded begins after; those that any submission so far began after */
+    uint64_t part_after, all_after;
+    uint64_t part_dispatches; /* counts.dispatches when it began */
     struct {
         uint64_t dispatches, table_bytes; /* recorded; written by the host */
+        uint64_t parts;                   /* submissions */
     } counts;                             /* of the current step */
 } vulkan_backend;
 
@@ -134,6 +167,10 @@ kv_memory *vulkan_memory_interface(vulkan_memory *m);
 /* Memory of the host that the device reads, too: the RAM tier. NULL: device memory is the host's. */
 kv_memory *vulkan_memory_host(vulkan_memory *m);
 void vulkan_memory_usage(vulkan_memory *m, rp_device_usage *out); /* KV, host memory. Any thread */
+/* Lets the current step begin what follows after the copies that write the KV of these rows' slots or of these contexts
+ * in a layer of the pool, or that read what rows write. Nothing if there are no copies. */
+void vulkan_memory_await_rows(vulkan_memory *m, int32_t layer);
+void vulkan_memory_await_contexts(vulkan_memory *m, int32_t layer);
 /* Bytes of the spans in host memory that the contexts of a step have. */
 uint64_t vulkan_memory_in_place(const vulkan_memory *m, const model_step *step);
 
@@ -141,18 +178,32 @@ uint64_t vulkan_memory_in_place(const vulkan_memory *m, const model_step *step);
 
 int vulkan_copies_open(vulkan_copies *c, vulkan_backend *b, rp_error *err); /* RP_ERR_MEMORY, RP_ERR_IO */
 void vulkan_copies_close(vulkan_copies *c);                                 /* all zeros is fine */
-/* Waits for copies to the device: before a buffer that was uploaded to is freed. Any thread. */
+/* Waits for all copies: before a buffer that takes part is freed. Any thread. */
 void vulkan_copies_settle(vulkan_copies *c);
-/* Copies to device memory, in pieces: later submissions see it; from it. RP_ERR_MEMORY, RP_ERR_IO. Any thread. */
-int vulkan_upload(vulkan_copies *c, const void *from, uint64_t bytes, const vulkan_buffer *to, uint64_t at,
-                  rp_error *err);
-int vulkan_download(vulkan_copies *c, const vulkan_buffer *from, uint64_t at, uint64_t bytes, void *to, rp_error *err);
-/* n blocks of so many bytes, by one submission. is_promotion: from the host's memory to the device's, without waiting:
- * later submissions see it; else the reverse, which is awaited. Any thread. */
-int vulkan_copy_blocks(vulkan_copies *c, const vulkan_block_copy *blocks, size_t n, uint64_t bytes, bool is_promotion,
-                       rp_error *err);
-/* Rows within device memory: region and n - 1 more, each `stride` bytes after the last one. */
-int vulkan_copy_rows(vulkan_copies *c, const vulkan_buffer *from, const vulkan_buffer *to, VkBufferCopy region,
+/* A part of a buffer, with the blocks of KV in it. */
+typedef struct vulkan_region {
+    const vulkan_buffer *buffer;
+    uint64_t at, bytes;
+    vulkan_block *blocks; /* [n_blocks], with the region's first one; NULL: it is not of KV */
+    size_t n_blocks;
+} vulkan_region;
+/* Copies to device memory, in pieces: later steps see it; from it. RP_ERR_MEMORY, RP_ERR_IO. Any thread. */
+int vulkan_upload(vulkan_copies *c, const void *from, const vulkan_region *to, rp_error *err);
+int vulkan_download(vulkan_copies *c, const vulkan_region *from, void *to, rp_error *err);
+/* n blocks to the other memory: they are queued, and submitted by the next step, those of lower layers first, or
+ * earlier if their memory is used. RP_ERR_MEMORY: none is queued. Any thread. */
+int vulkan_copies_queue(vulkan_copies *c, const vulkan_block_copy *blocks, size_t n, rp_error *err);
+/* Submits what is queued. RP_ERR_MEMORY, RP_ERR_IO: what was not submitted stays queued. Any thread. */
+int vulkan_copies_flush(vulkan_copies *c, rp_error *err);
+/* Waits for copies that write these blocks, or, for_write, also for those that read them: before the host does. Any
+ * thread. */
+int vulkan_copies_await(vulkan_copies *c, const vulkan_block *blocks, size_t n, bool for_write, rp_error *err);
+/* The number of the copy that a step begins after if it reads a block, or writes it. 0: none. Nothing may be queued. */
+uint64_t vulkan_copies_before(vulkan_copies *c, const vulkan_block *block, bool for_write);
+/* Fault injection (tests): bytes of blocks of a batch, at least. */
+extern uint64_t vulkan_batch_bytes;
+/* Rows within device memory: n of row_bytes, each `stride` bytes after the last one. */
+int vulkan_copy_rows(vulkan_copies *c, const vulkan_region *from, const vulkan_region *to, uint64_t row_bytes,
                      uint64_t stride, size_t n, rp_error *err);
 
 /* ---- weights ---- */
@@ -176,6 +227,11 @@ void vulkan_arena_reset(vulkan_backend *b);
 void vulkan_arena_free(vulkan_backend *b);
 /* Begins to record, unless it does: after a step, for what follows it. */
 void vulkan_step_continue(vulkan_backend *b);
+/* What is recorded from here on begins after the copy of that number. Submits what was recorded before as a part of its
+ * own, if that can begin earlier. */
+void vulkan_step_after(vulkan_backend *b, uint64_t copy);
+/* Submits what was recorded, the last part of a step. RP_ERR_MEMORY, RP_ERR_IO. */
+int vulkan_step_submit(vulkan_backend *b, rp_error *err);
 /* Records a dispatch after all before it; `beside`: not after the last one. A dimension of 0: nothing. */
 void vulkan_dispatch(vulkan_backend *b, vulkan_shader shader, uint32_t variant, const void *arguments, size_t bytes,
                      const uint32_t groups[3]);
@@ -224,6 +280,8 @@ void vulkan_match(backend *self, backend_buffer *dst, const backend_buffer *like
 void vulkan_sparsify(backend *self, backend_buffer *x, float deviations, int32_t rows);
 int vulkan_attention_open(vulkan_backend *b, rp_error *err); /* RP_ERR_MEMORY */
 void vulkan_attention_free(vulkan_backend *b);
+int vulkan_tables_open(vulkan_backend *b, rp_error *err); /* RP_ERR_MEMORY */
+void vulkan_tables_free(vulkan_backend *b);
 int vulkan_attention_begin(vulkan_backend *b, rp_error *err); /* tables of the step. RP_ERR_MEMORY, RP_ERR_BUDGET */
 void vulkan_store(backend *self, int32_t layer, backend_buffer *keys, const backend_buffer *values);
 void vulkan_attend(backend *self, int32_t layer, const backend_buffer *queries, backend_buffer *dst);

@@ -16,6 +16,7 @@ extern const base_embedded vulkan_binaries[]; /* "norm.spv"; of products "linear
 
 void (*vulkan_on_device)(vulkan_device *d);
 bool vulkan_is_unmapped;
+int vulkan_forced_copies = -1;
 
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
 static vulkan_device *list; /* guarded by list_lock */
@@ -72,14 +73,41 @@ static int choose_memory(vulkan_device *d, rp_error *err) {
     return RP_OK;
 }
 
+/* The queues that are used of those that the device has. */
+static void choose_queues(vulkan_device *d) {
+    vulkan_queues *q = &d->description.queues;
+    const int forced = vulkan_forced_copies;
+    d->overlaps = forced < 0 ? q->copies != VULKAN_COPIES_SHARE : forced != VULKAN_COPIES_SHARE;
+    if (forced >= 0 && forced != (int)q->copies) { /* the queue of the steps, whatever it counts as */
+        q->copy_family = q->family;
+        q->copy_index = 0;
+    }
+    const bool copies_alone = forced < 0 ? q->copies == VULKAN_COPIES_APART : forced == VULKAN_COPIES_APART;
+    const VkPipelineStageFlags copies = VK_PIPELINE_STAGE_TRANSFER_BIT | VK_PIPELINE_STAGE_HOST_BIT,
+                               all = copies | VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT;
+    const bool are_two = q->copy_family != q->family || q->copy_index != 0;
+    d->queue = (vulkan_queue){.family = q->family, .stages = all, .lock = &d->queue_locks[0]};
+    d->copy_queue = (vulkan_queue){.family = q->copy_family,
+                                   .stages = copies_alone ? copies : all,
+                                   .lock = &d->queue_locks[are_two ? 1 : 0]};
+}
+
 static int create_device(vulkan_device *d, rp_error *err) {
-    const float priority = 1;
-    const VkDeviceQueueCreateInfo queue = {.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO,
-                                           .queueFamilyIndex = d->description.queue_family,
-                                           .queueCount = 1,
-                                           .pQueuePriorities = &priority};
+    const float priorities[] = {1, 1};
+    const vulkan_queues *q = &d->description.queues;
+    const bool is_apart = q->copy_family != q->family;
+    const VkDeviceQueueCreateInfo queues[] = {{.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO,
+                                               .queueFamilyIndex = q->family,
+                                               .queueCount = is_apart ? 1 : q->copy_index + 1,
+                                               .pQueuePriorities = priorities},
+                                              {.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO,
+                                               .queueFamilyIndex = q->copy_family,
+                                               .queueCount = 1,
+                                               .pQueuePriorities = priorities}};
     VkPhysicalDeviceVulkan12Features f12 = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES,
                                             .bufferDeviceAddress = VK_TRUE,
+                                            .timelineSemaphore = VK_TRUE,
+                                            .hostQueryReset = VK_TRUE,
                                             .storageBuffer8BitAccess = VK_TRUE,
                                             .scalarBlockLayout = VK_TRUE};
     VkPhysicalDeviceVulkan11Features f11 = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_FEATURES,
@@ -90,14 +118,15 @@ static int create_device(vulkan_device *d, rp_error *err) {
                                      .pNext = &f11,
                                      .enabledExtensionCount = d->description.host_alignment > 0,
                                      .ppEnabledExtensionNames = import,
-                                     .queueCreateInfoCount = 1,
-                                     .pQueueCreateInfos = &queue,
+                                     .queueCreateInfoCount = is_apart ? 2 : 1,
+                                     .pQueueCreateInfos = queues,
                                      .pEnabledFeatures = &(VkPhysicalDeviceFeatures){.shaderInt64 = VK_TRUE}};
     int rc = vulkan_check(d, vkCreateDevice(d->description.physical, &info, NULL, &d->handle), "opening it", err);
     if (rc) return rc;
     volkLoadDeviceTable(&d->vk, d->handle);
     if (vulkan_on_device) vulkan_on_device(d);
-    d->vk.vkGetDeviceQueue(d->handle, d->description.queue_family, 0, &d->queue);
+    d->vk.vkGetDeviceQueue(d->handle, q->family, 0, &d->queue.handle);
+    d->vk.vkGetDeviceQueue(d->handle, q->copy_family, q->copy_index, &d->copy_queue.handle);
     const VkPushConstantRange range = {VK_SHADER_STAGE_COMPUTE_BIT, 0, VULKAN_MAX_ARGUMENTS};
     const VkPipelineLayoutCreateInfo layout = {.sType = VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO,
                                                .pushConstantRangeCount = 1,
@@ -112,7 +141,7 @@ static void device_free(vulkan_device *d) {
             if (d->pipelines[s][v]) d->vk.vkDestroyPipeline(d->handle, d->pipelines[s][v], NULL);
     if (d->layout) d->vk.vkDestroyPipelineLayout(d->handle, d->layout, NULL);
     if (d->handle) d->vk.vkDestroyDevice(d->handle, NULL);
-    pthread_mutex_destroy(&d->queue_lock);
+    for (int i = 0; i < 2; i++) pthread_mutex_destroy(&d->queue_locks[i]);
     pthread_mutex_destroy(&d->pipelines_lock);
     base_free(d);
 }
@@ -121,12 +150,10 @@ static int device_new(vulkan_device **out, const vulkan_description *description
     vulkan_device *d = base_calloc(1, sizeof(*d));
     if (!d) return base_fail_memory(err, sizeof(*d), "a device");
     d->description = *description;
-    if (pthread_mutex_init(&d->queue_lock, NULL) != 0) {
-        base_free(d);
-        return base_fail_memory(err, sizeof(pthread_mutex_t), "a device");
-    }
-    if (pthread_mutex_init(&d->pipelines_lock, NULL) != 0) {
-        pthread_mutex_destroy(&d->queue_lock);
+    pthread_mutex_t *const locks[] = {&d->queue_locks[0], &d->queue_locks[1], &d->pipelines_lock};
+    for (size_t i = 0; i < BASE_ARRAY_LEN(locks); i++) {
+        if (pthread_mutex_init(locks[i], NULL) == 0) continue;
+        while (i-- > 0) pthread_mutex_destroy(locks[i]);
         base_free(d);
         return base_fail_memory(err, sizeof(pthread_mutex_t), "a device");
     }
@@ -135,6 +162,8 @@ static int device_new(vulkan_device **out, const vulkan_description *description
     VkPhysicalDeviceProperties2 p = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2, .pNext = &limits};
     vkGetPhysicalDeviceProperties2(d->description.physical, &p);
     d->max_allocation = limits.maxMemoryAllocationSize;
+    choose_queues(d);
+    d->tick_us = (double)p.properties.limits.timestampPeriod / 1000;
     int rc = choose_memory(d, err);
     if (!rc) rc = create_device(d, err);
     if (rc) device_free(d);
@@ -222,10 +251,15 @@ static int buffer_new(vulkan_device *d, vulkan_use use, uint64_t bytes, void *im
     const VkExternalMemoryBufferCreateInfo external = {
         .sType = VK_STRUCTURE_TYPE_EXTERNAL_MEMORY_BUFFER_CREATE_INFO,
         .handleTypes = VK_EXTERNAL_MEMORY_HANDLE_TYPE_HOST_ALLOCATION_BIT_EXT};
+    const uint32_t families[] = {d->queue.family, d->copy_queue.family};
+    const bool is_apart = families[0] != families[1]; /* steps and copies take turns in a buffer, also in parts of it */
     const VkBufferCreateInfo info = {
         .sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO,
         .pNext = imported ? &external : NULL,
         .size = bytes,
+        .sharingMode = is_apart ? VK_SHARING_MODE_CONCURRENT : VK_SHARING_MODE_EXCLUSIVE,
+        .queueFamilyIndexCount = is_apart ? 2 : 0,
+        .pQueueFamilyIndices = is_apart ? families : NULL,
         .usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT |
                  VK_BUFFER_USAGE_TRANSFER_SRC_BIT | VK_BUFFER_USAGE_TRANSFER_DST_BIT};
     *out = (vulkan_buffer){.bytes = bytes, .imported = imported};
@@ -272,19 +306,51 @@ void vulkan_buffer_free(vulkan_device *d, vulkan_buffer *b) {
 
 /* ---- work ---- */
 
-int vulkan_stream_new(vulkan_stream *s, vulkan_device *d, rp_error *err) {
-    *s = (vulkan_stream){.device = d};
+int vulkan_timeline_new(vulkan_timeline *t, vulkan_device *d, rp_error *err) {
+    const VkSemaphoreTypeCreateInfo type = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO,
+                                            .semaphoreType = VK_SEMAPHORE_TYPE_TIMELINE};
+    const VkSemaphoreCreateInfo info = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_CREATE_INFO, .pNext = &type};
+    *t = (vulkan_timeline){.device = d};
+    return vulkan_check(d, d->vk.vkCreateSemaphore(d->handle, &info, NULL, &t->semaphore), "a semaphore", err);
+}
+
+void vulkan_timeline_free(vulkan_timeline *t) {
+    if (t->semaphore) t->device->vk.vkDestroySemaphore(t->device->handle, t->semaphore, NULL);
+    t->semaphore = VK_NULL_HANDLE;
+}
+
+static void timeline_note(vulkan_timeline *t, uint64_t number) {
+    unsigned long long known = atomic_load(&t->completed);
+    while (known < number && !atomic_compare_exchange_weak(&t->completed, &known, number)) continue;
+}
+
+bool vulkan_timeline_is_past(vulkan_timeline *t, uint64_t number) {
+    uint64_t now = 0;
+    if (number <= atomic_load(&t->completed)) return true;
+    if (t->device->vk.vkGetSemaphoreCounterValue(t->device->handle, t->semaphore, &now) != VK_SUCCESS) return false;
+    timeline_note(t, BASE_MIN(now, atomic_load(&t->submitted))); /* of a lost device, it may be any number */
+    return number <= atomic_load(&t->completed);
+}
+
+int vulkan_timeline_wait(vulkan_timeline *t, uint64_t number, rp_error *err) {
+    BASE_ASSERT(number <= atomic_load(&t->submitted));
+    if (number <= atomic_load(&t->completed)) return RP_OK;
+    const VkSemaphoreWaitInfo info = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO,
+                                      .semaphoreCount = 1,
+                                      .pSemaphores = &t->semaphore,
+                                      .pValues = &number};
+    const VkResult result = t->device->vk.vkWaitSemaphores(t->device->handle, &info, UINT64_MAX);
+    if (result == VK_SUCCESS) timeline_note(t, number);
+    return vulkan_check(t->device, result, "a submission", err);
+}
+
+int vulkan_stream_new(vulkan_stream *s, vulkan_device *d, const vulkan_queue *queue, vulkan_timeline *timeline,
+                      rp_error *err) {
+    *s = (vulkan_stream){.device = d, .queue = queue, .timeline = timeline};
     const VkCommandPoolCreateInfo pool = {.sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO,
                                           .flags = VK_COMMAND_POOL_CREATE_RESET_COMMAND_BUFFER_BIT,
-                                          .queueFamilyIndex = d->description.queue_family};
-    int rc = vulkan_check(d, d->vk.vkCreateCommandPool(d->handle, &pool, NULL, &s->pool), "commands", err);
-    const VkCommandBufferAllocateInfo info = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO,
-                                              .commandPool = s->pool,
-                                              .level = VK_COMMAND_BUFFER_LEVEL_PRIMARY,
-                                              .commandBufferCount = 1};
-    if (!rc) rc = vulkan_check(d, d->vk.vkAllocateCommandBuffers(d->handle, &info, &s->commands), "commands", err);
-    const VkFenceCreateInfo fence = {.sType = VK_STRUCTURE_TYPE_FENCE_CREATE_INFO};
-    if (!rc) rc = vulkan_check(d, d->vk.vkCreateFence(d->handle, &fence, NULL, &s->fence), "a fence", err);
+                                          .queueFamilyIndex = queue->family};
+    const int rc = vulkan_check(d, d->vk.vkCreateCommandPool(d->handle, &pool, NULL, &s->pool), "commands", err);
     if (rc) vulkan_stream_free(s);
     return rc;
 }
@@ -293,54 +359,95 @@ void vulkan_stream_free(vulkan_stream *s) {
     vulkan_device *d = s->device;
     if (!d) return;
     vulkan_stream_wait(s, NULL);
-    if (s->fence) d->vk.vkDestroyFence(d->handle, s->fence, NULL);
     if (s->pool) d->vk.vkDestroyCommandPool(d->handle, s->pool, NULL);
     *s = (vulkan_stream){0};
 }
 
 int vulkan_stream_wait(vulkan_stream *s, rp_error *err) {
-    vulkan_device *d = s->device;
     if (!s->is_submitted) return RP_OK;
-    const VkResult result = d->vk.vkWaitForFences(d->handle, 1, &s->fence, VK_TRUE, UINT64_MAX);
-    s->is_submitted = result != VK_SUCCESS && result != VK_ERROR_DEVICE_LOST; /* it is awaited again */
-    return vulkan_check(d, result, "a step", err);
+    const int rc = vulkan_timeline_wait(s->timeline, s->number, err);
+    s->is_submitted = rc && !atomic_load(&s->device->is_lost); /* it is awaited again */
+    return rc;
+}
+
+/* Records the next part. */
+static int begin_part(vulkan_stream *s, rp_error *err) {
+    vulkan_device *d = s->device;
+    const VkCommandBufferAllocateInfo one = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO,
+                                             .commandPool = s->pool,
+                                             .level = VK_COMMAND_BUFFER_LEVEL_PRIMARY,
+                                             .commandBufferCount = 1};
+    const VkCommandBufferBeginInfo info = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
+                                           .flags = VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT};
+    BASE_ASSERT(s->n_parts < VULKAN_MAX_PARTS && !s->is_recording);
+    VkCommandBuffer *part = &s->parts[s->n_parts];
+    int rc = RP_OK;
+    if (!*part) rc = vulkan_check(d, d->vk.vkAllocateCommandBuffers(d->handle, &one, part), "commands", err);
+    if (!rc) rc = vulkan_check(d, d->vk.vkBeginCommandBuffer(*part, &info), "commands", err);
+    if (rc) return rc;
+    s->commands = *part;
+    s->n_parts++;
+    s->is_recording = true;
+    return RP_OK;
 }
 
 int vulkan_stream_begin(vulkan_stream *s, rp_error *err) {
     vulkan_device *d = s->device;
     if (atomic_load(&d->is_lost)) return vulkan_check(d, VK_ERROR_DEVICE_LOST, "before this step", err);
-    int rc = vulkan_stream_wait(s, err);
-    const VkCommandBufferBeginInfo info = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
-                                           .flags = VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT};
-    if (!rc) rc = vulkan_check(d, d->vk.vkBeginCommandBuffer(s->commands, &info), "commands", err);
-    s->is_recording = !rc;
-    return rc;
+    const int rc = vulkan_stream_wait(s, err);
+    if (s->is_recording) d->vk.vkEndCommandBuffer(s->commands); /* of a step that failed: it is not submitted */
+    s->n_parts = 0;
+    s->is_recording = false;
+    return rc ? rc : begin_part(s, err);
 }
 
-int vulkan_stream_submit(vulkan_stream *s, rp_error *err) {
+int vulkan_stream_submit(vulkan_stream *s, vulkan_after after, rp_error *err) {
     vulkan_device *d = s->device;
-    const VkSubmitInfo info = {
-        .sType = VK_STRUCTURE_TYPE_SUBMIT_INFO, .commandBufferCount = 1, .pCommandBuffers = &s->commands};
-    BASE_ASSERT(s->is_recording && !s->is_submitted);
+    const VkPipelineStageFlags stages = VK_PIPELINE_STAGE_ALL_COMMANDS_BIT;
+    uint64_t number;
+    const VkTimelineSemaphoreSubmitInfo numbers = {.sType = VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO,
+                                                   .waitSemaphoreValueCount = after.number > 0,
+                                                   .pWaitSemaphoreValues = &after.number,
+                                                   .signalSemaphoreValueCount = 1,
+                                                   .pSignalSemaphoreValues = &number};
+    const VkSubmitInfo info = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
+                               .pNext = &numbers,
+                               .waitSemaphoreCount = after.number > 0,
+                               .pWaitSemaphores = after.number > 0 ? &after.timeline->semaphore : NULL,
+                               .pWaitDstStageMask = &stages,
+                               .commandBufferCount = 1,
+                               .pCommandBuffers = &s->commands,
+                               .signalSemaphoreCount = 1,
+                               .pSignalSemaphores = &s->timeline->semaphore};
+    BASE_ASSERT(s->is_recording && (after.number == 0 || after.number <= atomic_load(&after.timeline->submitted)));
     s->is_recording = false;
-    int rc = vulkan_check(d, d->vk.vkEndCommandBuffer(s->commands), "commands", err);
-    if (!rc) rc = vulkan_check(d, d->vk.vkResetFences(d->handle, 1, &s->fence), "a fence", err);
+    const int rc = vulkan_check(d, d->vk.vkEndCommandBuffer(s->commands), "commands", err);
     if (rc) return rc;
-    pthread_mutex_lock(&d->queue_lock);
-    const VkResult result = d->vk.vkQueueSubmit(d->queue, 1, &info, s->fence);
-    pthread_mutex_unlock(&d->queue_lock);
-    s->is_submitted = result == VK_SUCCESS;
+    pthread_mutex_lock(s->queue->lock);
+    number = atomic_load(&s->timeline->submitted) + 1;
+    const VkResult result = d->vk.vkQueueSubmit(s->queue->handle, 1, &info, VK_NULL_HANDLE);
+    if (result == VK_SUCCESS) atomic_store(&s->timeline->submitted, number);
+    pthread_mutex_unlock(s->queue->lock);
+    if (result == VK_SUCCESS) {
+        s->number = number;
+        s->is_submitted = true;
+    }
     return vulkan_check(d, result, "a submission", err);
 }
 
+int vulkan_stream_split(vulkan_stream *s, vulkan_after after, rp_error *err) {
+    const int rc = vulkan_stream_submit(s, after, err);
+    return rc ? rc : begin_part(s, err);
+}
+
 void vulkan_stream_barrier(vulkan_stream *s) {
-    const VkPipelineStageFlags stages =
-        VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT | VK_PIPELINE_STAGE_HOST_BIT;
-    const VkMemoryBarrier barrier = {.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER,
-                                     .srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT,
-                                     .dstAccessMask = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT |
-                                                      VK_ACCESS_TRANSFER_READ_BIT | VK_ACCESS_TRANSFER_WRITE_BIT |
-                                                      VK_ACCESS_HOST_READ_BIT};
+    const VkPipelineStageFlags stages = s->queue->stages;
+    const bool computes = stages & VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT;
+    const VkMemoryBarrier barrier = {
+        .sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER,
+        .srcAccessMask = (computes ? VK_ACCESS_SHADER_WRITE_BIT : 0) | VK_ACCESS_TRANSFER_WRITE_BIT,
+        .dstAccessMask = (computes ? VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT : 0) |
+                         VK_ACCESS_TRANSFER_READ_BIT | VK_ACCESS_TRANSFER_WRITE_BIT | VK_ACCESS_HOST_READ_BIT};
     s->device->vk.vkCmdPipelineBarrier(s->commands, stages & ~(VkPipelineStageFlags)VK_PIPELINE_STAGE_HOST_BIT, stages,
                                        0, 1, &barrier, 0, NULL, 0, NULL);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* vulkan_device.h: a logical device of Vulkan: its queue, buffers by address, pipelines.
+/* vulkan_device.h: a logical device of Vulkan: its queues, buffers by address, pipelines.
  *
  * Devices are shared: engines of one process that use the same one have one vulkan_device. Thread-safe, but for
  * streams, which belong to one thread each.
@@ -19,12 +19,22 @@ typedef enum vulkan_use { VULKAN_ON_DEVICE, /* read and written by shaders */
                           VULKAN_TO_HOST,   /* written by the device, read by the host; mapped */
                           VULKAN_N_USES } vulkan_use;
 
+/* A queue; two may be the same one of the driver, and have one lock then. */
+typedef struct vulkan_queue {
+    VkQueue handle;
+    uint32_t family;
+    VkPipelineStageFlags stages; /* that its commands have */
+    pthread_mutex_t *lock;
+} vulkan_queue;
+
 typedef struct vulkan_device {
     vulkan_description description;
     VkDevice handle;
-    struct VolkDeviceTable vk; /* of this device; tests replace entries (vulkan_on_device) */
-    VkQueue queue;
-    pthread_mutex_t queue_lock;
+    struct VolkDeviceTable vk;      /* of this device; tests replace entries (vulkan_on_device) */
+    vulkan_queue queue, copy_queue; /* of steps; of copies over the bus */
+    bool overlaps;                  /* they are two: copies run beside steps */
+    pthread_mutex_t queue_locks[2];
+    double tick_us;          /* of timestamps */
     VkPipelineLayout layout; /* arguments are push constants; there are no descriptors */
     uint32_t memory_types[VULKAN_N_USES];
     bool is_mapped; /* the host reaches memory of VULKAN_ON_DEVICE, too */
@@ -45,6 +55,9 @@ void vulkan_device_unref(vulkan_device *d); /* NULL is fine */
    Is_unmapped: memory of the device counts as out of the host's reach. */
 extern void (*vulkan_on_device)(vulkan_device *d);
 extern bool vulkan_is_unmapped;
+/* Where copies go on devices that are opened from now on; -1: the best that the device has. On a device without such a
+ * queue, its one queue counts as two. */
+extern int vulkan_forced_copies;
 
 /* Is device memory other memory than the host's, with a bus between them? */
 static inline bool vulkan_device_is_apart(const vulkan_device *d) { return !d->is_mapped; }
@@ -75,20 +88,49 @@ void vulkan_buffer_free(vulkan_device *d, vulkan_buffer *b); /* all zeros is fin
 
 /* ---- work ---- */
 
-/* A command buffer, and a fence that follows its submissions. */
+/* A timeline semaphore, for the submissions to one queue: each has the next number, from 1 on. */
+typedef struct vulkan_timeline {
+    vulkan_device *device;
+    VkSemaphore semaphore;
+    atomic_ullong submitted; /* written with the queue's lock */
+    atomic_ullong completed; /* as far as known */
+} vulkan_timeline;
+
+int vulkan_timeline_new(vulkan_timeline *t, vulkan_device *d, rp_error *err); /* RP_ERR_MEMORY, RP_ERR_IO */
+void vulkan_timeline_free(vulkan_timeline *t);                                /* all zeros is fine; waits for nothing */
+/* Is the submission of that number complete? Does not wait. Any thread, as is the next. */
+bool vulkan_timeline_is_past(vulkan_timeline *t, uint64_t number);
+int vulkan_timeline_wait(vulkan_timeline *t, uint64_t number, rp_error *err); /* RP_ERR_MEMORY, RP_ERR_IO */
+
+/* Submissions of another timeline that a submission begins after; 0: none. */
+typedef struct vulkan_after {
+    const vulkan_timeline *timeline;
+    uint64_t number;
+} vulkan_after;
+
+/* Command buffers that are recorded one after another. */
+#define VULKAN_MAX_PARTS 64
 typedef struct vulkan_stream {
     vulkan_device *device;
+    const vulkan_queue *queue;
+    vulkan_timeline *timeline;
     VkCommandPool pool;
-    VkCommandBuffer commands;
-    VkFence fence;
+    VkCommandBuffer commands; /* that is recorded */
+    VkCommandBuffer parts[VULKAN_MAX_PARTS];
+    int n_parts;     /* of them used since `begin`, `commands` included; others are made when they are needed */
+    uint64_t number; /* of the last submission; 0: none */
     bool is_recording, is_submitted;
 } vulkan_stream;
 
-int vulkan_stream_new(vulkan_stream *s, vulkan_device *d, rp_error *err); /* RP_ERR_MEMORY, RP_ERR_IO */
-void vulkan_stream_free(vulkan_stream *s);                                /* waits; all zeros is fine */
+/* RP_ERR_MEMORY, RP_ERR_IO. Borrows the queue and the timeline, whose numbers it takes. */
+int vulkan_stream_new(vulkan_stream *s, vulkan_device *d, const vulkan_queue *queue, vulkan_timeline *timeline,
+                      rp_error *err);
+void vulkan_stream_free(vulkan_stream *s); /* waits; all zeros is fine */
 /* Waits for what was submitted, then records; ends recording. */
 int vulkan_stream_begin(vulkan_stream *s, rp_error *err);
-int vulkan_stream_submit(vulkan_stream *s, rp_error *err);
+int vulkan_stream_submit(vulkan_stream *s, vulkan_after after, rp_error *err);
+/* Submits what is recorded, and records on. At most VULKAN_MAX_PARTS - 1 times after begin. */
+int vulkan_stream_split(vulkan_stream *s, vulkan_after after, rp_error *err);
 int vulkan_stream_wait(vulkan_stream *s, rp_error *err);
 /* What is recorded later sees what earlier commands wrote. */
 void vulkan_stream_barrier(vulkan_stream *s);

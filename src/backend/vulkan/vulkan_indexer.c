@@ -30,6 +30,7 @@ void vulkan_index_store(backend *self, int32_t layer, backend_buffer *keys) {
     const vulkan_part part = vulkan_arena_take(b, sizeof(vulkan_slot) * (size_t)rows);
     BASE_ASSERT(l->index >= 0 && l->rope != MODEL_NO_ROPE && keys->width == b->net->hp.index_dim);
     if (!part.host) return;
+    vulkan_memory_await_rows(b->memory, l->index);
     const vulkan_norm_args norm = {.src = keys->memory.address,
                                    .dst = keys->memory.address,
                                    .weight = vulkan_weight(b, &l->index_norm.weight),
@@ -56,22 +57,6 @@ void vulkan_index_store(backend *self, int32_t layer, backend_buffer *keys) {
                                  .key_dim = (uint32_t)keys->width,
                                  .rot_dim = (uint32_t)b->attention->ropes[l->rope]->rot_dim};
     vulkan_dispatch(b, VULKAN_STORE, b->net->hp.index_halves, &a, sizeof(a), (uint32_t[]){1, (uint32_t)rows, 1});
-}
-
-/* Addresses of the keys of all entries; 0: the step has failed. */
-static uint64_t make_keys(vulkan_backend *b, const model_layer *l) {
-    const vulkan_part part = vulkan_arena_take(b, sizeof(vulkan_index_keys) * b->attention->n_entries);
-    vulkan_index_keys *out = part.host;
-    if (!out) return 0;
-    for (int32_t c = 0; c < b->step->n_contexts; c++)
-        for (size_t i = 0; i < b->step->contexts[c]->n_views; i++) {
-            const kv_view *v = &b->step->contexts[c]->views[i];
-            for (int32_t block = 0; block < vulkan_view_blocks(v); block++, out++) {
-                *out = (vulkan_index_keys){.is_f16 = is_f16(v->span, l->index)};
-                if (kv_span_has(v->span, l->index, block)) out->keys = kv_span_keys(v->span, l->index, block, 0).at;
-            }
-        }
-    return part.address;
 }
 
 /* The rows of a sight, each with as many slots as are chosen of it, and as many blocks. */
@@ -106,7 +91,8 @@ void vulkan_index_choose(backend *self, int32_t layer, const backend_buffer *que
     BASE_ASSERT(queries->width == hp->n_index_heads * hp->index_dim && hp->index_top_k > 0);
     at->chosen = *s; /* all of it */
     if (s->most_slots <= (uint32_t)hp->index_top_k) return;
-    const uint64_t keys = make_keys(b, l);
+    vulkan_memory_await_contexts(b->memory, l->index);
+    const uint64_t keys = vulkan_index_table(b, layer);
     if (!keys || !make_chosen(b, s) || !vulkan_grow_scratch(b, &at->index_scores, at_once * stride)) return;
     for (uint64_t r = 0; r < rows; r += at_once) {
         const uint32_t n = (uint32_t)BASE_MIN(at_once, rows - r);

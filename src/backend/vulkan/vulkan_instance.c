@@ -52,17 +52,33 @@ void vulkan_instance_unref(void) {
 
 /* ---- devices ---- */
 
-static const char *find_queue(VkPhysicalDevice physical, uint32_t *out) {
-    VkQueueFamilyProperties families[16];
-    uint32_t n = BASE_ARRAY_LEN(families), best = UINT32_MAX;
-    vkGetPhysicalDeviceQueueFamilyProperties(physical, &n, families);
+const char *vulkan_choose_queues(const VkQueueFamilyProperties *families, uint32_t n, vulkan_queues *out) {
+    uint32_t steps = UINT32_MAX, copies = UINT32_MAX;
     for (uint32_t i = 0; i < n; i++) {
-        if (!(families[i].queueFlags & VK_QUEUE_COMPUTE_BIT)) continue;
-        /* one without graphics, if there is any: a desktop does not wait for it */
-        if (best == UINT32_MAX || !(families[i].queueFlags & VK_QUEUE_GRAPHICS_BIT)) best = i;
+        const VkQueueFlags flags = families[i].queueFlags;
+        const bool computes = flags & VK_QUEUE_COMPUTE_BIT, draws = flags & VK_QUEUE_GRAPHICS_BIT;
+        if (families[i].queueCount == 0) continue;
+        if (computes && (steps == UINT32_MAX || !draws)) steps = i;
+        if ((flags & VK_QUEUE_TRANSFER_BIT) && !computes && !draws && copies == UINT32_MAX) copies = i;
     }
-    *out = best;
-    return best == UINT32_MAX ? "it has no compute queue" : NULL;
+    *out = (vulkan_queues){.family = steps, .copy_family = steps};
+    if (steps == UINT32_MAX) return "it has no compute queue";
+    if (copies != UINT32_MAX) {
+        out->copies = VULKAN_COPIES_APART;
+        out->copy_family = copies;
+    } else if (families[steps].queueCount > 1) {
+        out->copies = VULKAN_COPIES_SECOND;
+        out->copy_index = 1;
+    }
+    out->timestamp_bits = families[out->copy_family].timestampValidBits;
+    return NULL;
+}
+
+static const char *find_queues(VkPhysicalDevice physical, vulkan_queues *out) {
+    VkQueueFamilyProperties families[16];
+    uint32_t n = BASE_ARRAY_LEN(families);
+    vkGetPhysicalDeviceQueueFamilyProperties(physical, &n, families);
+    return vulkan_choose_queues(families, n, out);
 }
 
 /* What the shaders need (vulkan_device.c enables it). */
@@ -77,6 +93,7 @@ static const char *missing_feature(VkPhysicalDevice physical, uint32_t api_versi
     if (!f.features.shaderInt64) return "it has no integers of 64 bits";
     if (!f11.storageBuffer16BitAccess) return "it does not read 16 bits from memory";
     if (!f12.storageBuffer8BitAccess) return "it does not read 8 bits from memory";
+    if (!f12.timelineSemaphore || !f12.hostQueryReset) return "its driver has no timeline semaphores";
     if (!f12.scalarBlockLayout) return "its driver has no scalar block layout";
     return NULL;
 }
@@ -122,7 +139,7 @@ static void describe(VkPhysicalDevice physical, vulkan_description *out) {
             out->memory_bytes = memory.memoryHeaps[i].size;
     out->unusable = missing_feature(physical, p.properties.apiVersion);
     if (!out->unusable) out->host_alignment = host_alignment(physical);
-    const char *no_queue = find_queue(physical, &out->queue_family);
+    const char *no_queue = find_queues(physical, &out->queues);
     if (!out->unusable) out->unusable = no_queue;
 }
 

@@ -113,7 +113,10 @@ int vulkan_encode(backend *self, const kv_span *from, kv_span *to, rp_error *err
         if (rc) return rc;
     }
     if (!b->stream.is_recording) b->failure = (rp_error){0}; /* of an earlier step */
+    const int rc = vulkan_copies_flush(&b->copies, err);
+    if (rc) return rc;
     vulkan_step_continue(b);
+    vulkan_step_after(b, atomic_load(&b->copies.timeline.submitted)); /* of blocks that it reads, or takes */
     record_encoding(&e);
     b->base.ops->submit(self, NULL, 0);
     return b->base.ops->finish(self, err);

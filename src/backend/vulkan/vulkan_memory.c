@@ -25,6 +25,8 @@ typedef struct vulkan_kv {
 typedef struct allocation {
     vulkan_buffer buffer;
     bool is_host;
+    uint64_t block_bytes; /* 0: it is not of blocks */
+    vulkan_block *blocks; /* [buffer.bytes / block_bytes]; NULL: no copies are tracked */
 } allocation;
 
 struct vulkan_memory {
@@ -63,17 +65,29 @@ static allocation find(vulkan_memory *m, uint64_t address) {
 
 static uint64_t *bytes_of(vulkan_memory *m, bool host) { return host ? &m->host_bytes : &m->device_bytes; }
 
-static void release(vulkan_memory *m, vulkan_buffer *buffer, bool host) {
-    if (host) vulkan_buffer_free(m->backend->device, buffer);
-    else vulkan_give(m->backend, buffer);
+static void release(vulkan_memory *m, allocation *a) {
+    if (a->is_host) vulkan_buffer_free(m->backend->device, &a->buffer);
+    else vulkan_give(m->backend, &a->buffer);
+    base_free(a->blocks);
 }
 
-static kv_address memory_alloc(kv_memory *self, size_t bytes) {
+static int allocate(vulkan_memory *m, allocation *a, size_t bytes, rp_error *err) {
+    const size_t n = a->block_bytes > 0 && vulkan_device_is_apart(m->backend->device) ? bytes / a->block_bytes : 0;
+    int rc = a->is_host ? vulkan_buffer_new_host(m->backend->device, bytes, "KV in host memory", &a->buffer, err)
+                        : vulkan_take(m->backend, VULKAN_ON_DEVICE, bytes, "the KV cache", &a->buffer, err);
+    if (!rc && n > 0 && !(a->blocks = base_calloc(n, sizeof(*a->blocks)))) {
+        rc = base_fail_memory(err, n * sizeof(*a->blocks), "the KV cache");
+        release(m, a);
+    }
+    return rc;
+}
+
+static kv_address memory_alloc(kv_memory *self, size_t bytes, size_t block_bytes) {
     vulkan_memory *m = of(self);
-    allocation a = {.is_host = is_host(self)};
+    allocation a = {.is_host = is_host(self), .block_bytes = block_bytes};
     rp_error err = {0};
-    int rc = a.is_host ? vulkan_buffer_new_host(m->backend->device, bytes, "KV in host memory", &a.buffer, &err)
-                       : vulkan_take(m->backend, VULKAN_ON_DEVICE, bytes, "the KV cache", &a.buffer, &err);
+    BASE_ASSERT(block_bytes == 0 || bytes % block_bytes == 0);
+    int rc = allocate(m, &a, bytes, &err);
     if (rc) {
         base_log(BASE_LOG_WARN, "vulkan: %s", err.message);
         return (kv_address){0};
@@ -88,7 +102,7 @@ static kv_address memory_alloc(kv_memory *self, size_t bytes) {
         *bytes_of(m, a.is_host) += a.buffer.bytes;
     }
     pthread_mutex_unlock(&m->lock);
-    if (rc) release(m, &a.buffer, a.is_host);
+    if (rc) release(m, &a);
     return (kv_address){rc ? 0 : a.buffer.address};
 }
 
@@ -104,7 +118,7 @@ static void memory_free(kv_memory *self, kv_address address) {
     m->n--;
     *bytes_of(m, a.is_host) -= a.buffer.bytes;
     pthread_mutex_unlock(&m->lock);
-    release(m, &a.buffer, a.is_host);
+    release(m, &a);
 }
 
 /* ---- the table of operations ---- */
@@ -114,59 +128,151 @@ static void note_failure(vulkan_memory *m, int rc, const rp_error *err) {
     if (rc) vulkan_device_give_up(m->backend->device, "a copy of KV", err);
 }
 
+/* Some bytes of an allocation, with the blocks that they are in. */
+static vulkan_region region_of(const allocation *a, uint64_t address, uint64_t bytes) {
+    vulkan_region r = {.buffer = &a->buffer, .at = address - a->buffer.address, .bytes = bytes};
+    BASE_ASSERT(r.at + bytes <= a->buffer.bytes);
+    if (!a->blocks || bytes == 0) return r;
+    const uint64_t first = r.at / a->block_bytes;
+    r.blocks = a->blocks + first;
+    r.n_blocks = (size_t)((r.at + bytes - 1) / a->block_bytes - first + 1);
+    return r;
+}
+
+/* Before the host reads or writes memory that it reaches itself: copies that use it are completed. */
+static int await_copies(vulkan_memory *m, const vulkan_region *r, bool for_write, rp_error *err) {
+    if (!r->buffer->mapped || r->n_blocks == 0) return RP_OK;
+    return vulkan_copies_await(&m->backend->copies, r->blocks, r->n_blocks, for_write, err);
+}
+
 static void memory_read(kv_memory *self, kv_address from, size_t bytes, void *to) {
     rp_error err = {0};
-    const vulkan_buffer buffer = find(of(self), from.at).buffer;
-    const int rc =
-        vulkan_download(&of(self)->backend->copies, &buffer, from.at - buffer.address, bytes, to, &err);
+    const allocation a = find(of(self), from.at);
+    const vulkan_region r = region_of(&a, from.at, bytes);
+    int rc = await_copies(of(self), &r, false, &err);
+    if (!rc) rc = vulkan_download(&of(self)->backend->copies, &r, to, &err);
     if (rc) memset(to, 0, bytes);
     note_failure(of(self), rc, &err);
 }
 
 static void memory_write(kv_memory *self, const void *from, size_t bytes, kv_address to) {
     rp_error err = {0};
-    const vulkan_buffer buffer = find(of(self), to.at).buffer;
-    const int rc = vulkan_upload(&of(self)->backend->copies, from, bytes, &buffer, to.at - buffer.address, &err);
+    const allocation a = find(of(self), to.at);
+    const vulkan_region r = region_of(&a, to.at, bytes);
+    int rc = await_copies(of(self), &r, true, &err);
+    if (!rc) rc = vulkan_upload(&of(self)->backend->copies, from, &r, &err);
     note_failure(of(self), rc, &err);
 }
 
 static void memory_copy_rows(kv_memory *self, kv_address from, kv_address to, size_t row_bytes, size_t stride,
                              size_t n) {
     vulkan_memory *m = of(self);
-    const vulkan_buffer a = find(m, from.at).buffer, b = find(m, to.at).buffer;
-    const uint64_t at = from.at - a.address, dst = to.at - b.address;
+    const allocation a = find(m, from.at), b = find(m, to.at);
     rp_error err = {0};
     if (n == 0) return;
-    BASE_ASSERT(at + (n - 1) * stride + row_bytes <= a.bytes && dst + (n - 1) * stride + row_bytes <= b.bytes);
-    if (a.mapped && b.mapped) {
-        for (size_t i = 0; i < n; i++) memcpy(b.mapped + dst + i * stride, a.mapped + at + i * stride, row_bytes);
-        return;
-    }
-    const VkBufferCopy region = {at, dst, row_bytes};
-    const int rc = vulkan_copy_rows(&m->backend->copies, &a, &b, region, stride, n, &err);
+    const vulkan_region source = region_of(&a, from.at, (n - 1) * stride + row_bytes),
+                        target = region_of(&b, to.at, (n - 1) * stride + row_bytes);
+    const bool are_mapped = a.buffer.mapped && b.buffer.mapped;
+    int rc = await_copies(m, &source, false, &err);
+    if (!rc) rc = await_copies(m, &target, true, &err);
+    for (size_t i = 0; i < n && !rc && are_mapped; i++)
+        memcpy(b.buffer.mapped + target.at + i * stride, a.buffer.mapped + source.at + i * stride, row_bytes);
+    if (!rc && !are_mapped)
+        rc = vulkan_copy_rows(&m->backend->copies, &source, &target, row_bytes, stride, n, &err);
     note_failure(m, rc, &err);
 }
 
-static int memory_copy_blocks(kv_memory *self, const kv_address *from, const kv_address *to, size_t n, size_t bytes,
-                              rp_error *err) {
+static int memory_copy_blocks(kv_memory *self, const kv_address *from, const kv_address *to, const int32_t *layers,
+                              size_t n, size_t bytes, rp_error *err) {
     vulkan_memory *m = of(self);
-    vulkan_block_copy *blocks = base_alloc(sizeof(*blocks) * BASE_MAX(n, 1));
-    bool is_promotion = true;
-    if (!blocks) return base_fail_memory(err, sizeof(*blocks) * n, "copies of blocks");
+    vulkan_block_copy *copies = base_alloc(sizeof(*copies) * BASE_MAX(n, 1));
+    if (!copies) return base_fail_memory(err, sizeof(*copies) * n, "copies of blocks");
     for (size_t i = 0; i < n; i++) {
         const allocation a = find(m, from[i].at), b = find(m, to[i].at);
-        BASE_ASSERT(a.is_host != b.is_host);
-        is_promotion = a.is_host;
-        blocks[i] = (vulkan_block_copy){a.buffer, b.buffer, from[i].at - a.buffer.address, to[i].at - b.buffer.address};
+        const vulkan_region source = region_of(&a, from[i].at, bytes), target = region_of(&b, to[i].at, bytes);
+        BASE_ASSERT(a.is_host != b.is_host && source.n_blocks == 1 && target.n_blocks == 1);
+        BASE_ASSERT(i == 0 || a.is_host == copies[0].is_promotion);
+        copies[i] = (vulkan_block_copy){.from = a.buffer.handle,
+                                        .to = b.buffer.handle,
+                                        .from_at = source.at,
+                                        .to_at = target.at,
+                                        .bytes = bytes,
+                                        .source = source.blocks,
+                                        .target = target.blocks,
+                                        .layer = layers[i],
+                                        .is_promotion = a.is_host};
     }
-    const int rc = vulkan_copy_blocks(&m->backend->copies, blocks, n, bytes, is_promotion, err);
-    base_free(blocks);
+    const int rc = vulkan_copies_queue(&m->backend->copies, copies, n, err);
+    base_free(copies);
     return rc;
 }
 
+/* ---- steps ---- */
+
+/* A block that was looked up last: neighbours are in the same one. */
+typedef struct found_block {
+    uint64_t begin, end, before; /* addresses; the copy that the step begins after */
+} found_block;
+
+static void await_address(vulkan_memory *m, uint64_t address, bool for_write, found_block *last) {
+    if (address >= last->begin && address < last->end) return;
+    const allocation a = find(m, address);
+    const vulkan_region r = region_of(&a, address, 1);
+    *last = (found_block){address, address + 1, 0};
+    if (r.n_blocks == 0) return;
+    last->begin = a.buffer.address + r.at / a.block_bytes * a.block_bytes;
+    last->end = last->begin + a.block_bytes;
+    last->before = vulkan_copies_before(&m->backend->copies, r.blocks, for_write);
+}
+
+/* Has the step to wait for copies at all? */
+static bool has_copies(const vulkan_memory *m) {
+    const vulkan_backend *b = m->backend;
+    return b->device->overlaps && atomic_load(&b->copies.timeline.submitted) > b->all_after && !b->failure.code;
+}
+
+static uint64_t copies_before_block(vulkan_memory *m, const kv_span *span, int32_t layer, int32_t block,
+                                    bool for_write) {
+    const kv_layer *l = kv_span_layer(span, layer);
+    found_block last = {0};
+    uint64_t before = 0;
+    for (int32_t h = 0; h < l->n_heads; h++) {
+        await_address(m, kv_span_keys(span, layer, block, h).at, for_write, &last);
+        before = BASE_MAX(before, last.before);
+        await_address(m, kv_span_values(span, layer, block, h).at, for_write, &last);
+        before = BASE_MAX(before, last.before);
+    }
+    return before;
+}
+
+void vulkan_memory_await_rows(vulkan_memory *m, int32_t layer) {
+    const model_step *step = m->backend->step;
+    uint64_t before = 0;
+    for (int32_t r = 0; r < step->n_rows && has_copies(m); r++)
+        before = BASE_MAX(before, copies_before_block(m, step->rows[r].span, layer,
+                                                      step->rows[r].slot / KV_BLOCK_SLOTS, true));
+    vulkan_step_after(m->backend, before);
+}
+
+void vulkan_memory_await_contexts(vulkan_memory *m, int32_t layer) {
+    const model_step *step = m->backend->step;
+    uint64_t before = 0;
+    for (int32_t c = 0; c < step->n_contexts && has_copies(m); c++)
+        for (size_t i = 0; i < step->contexts[c]->n_views; i++) {
+            const kv_span *span = step->contexts[c]->views[i].span;
+            for (int32_t block = 0; block * KV_BLOCK_SLOTS < kv_span_tokens(span); block++)
+                if (kv_span_has(span, layer, block))
+                    before = BASE_MAX(before, copies_before_block(m, span, layer, block, false));
+        }
+    vulkan_step_after(m->backend, before);
+}
+
 static void *host_pointer(kv_memory *self, kv_address a) {
-    const vulkan_buffer buffer = find(of(self), a.at).buffer;
-    return buffer.mapped + (a.at - buffer.address);
+    const allocation found = find(of(self), a.at);
+    const vulkan_region r = region_of(&found, a.at, 1);
+    rp_error err = {0};
+    note_failure(of(self), await_copies(of(self), &r, true, &err), &err);
+    return found.buffer.mapped + r.at;
 }
 
 static bool memory_has_failed(kv_memory *self) { return atomic_load(&of(self)->backend->device->is_lost); }

@@ -65,7 +65,7 @@ static int states_new(backend *self, backend_states **out, rp_error *err) {
     const size_t bytes = recurrent_state_at(&b->shape, b->shape.n_layers);
     char *zeros = base_calloc(1, bytes);
     backend_states *s = zeros ? base_calloc(1, sizeof(*s)) : NULL;
-    if (s) s->at = m->ops->alloc(m, bytes);
+    if (s) s->at = m->ops->alloc(m, bytes, 0);
     *out = NULL;
     if (s && !kv_address_is_none(s->at)) {
         m->ops->write(m, zeros, bytes, s->at);
@@ -561,7 +561,7 @@ static void states_accept(backend *self, backend_states *states, int32_t n) {
         if (model_mixer_recurs(b->net->layers[l].mixer)) accept_rows(b, l, &accepted, table);
     int rc = b->failure.code;
     if (rc) err = b->failure;
-    else rc = vulkan_stream_submit(&b->stream, &err);
+    else rc = vulkan_step_submit(b, &err);
     if (rc) vulkan_device_give_up(b->device, "the move of a recurrent layer's state", &err);
 }
 

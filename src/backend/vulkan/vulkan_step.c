@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/compiler.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/memory.h"
 
 #define CHUNK_BYTES ((uint64_t)1 << 20)
@@ -92,9 +93,57 @@ void vulkan_retired_free(vulkan_backend *b) {
 void vulkan_step_continue(vulkan_backend *b) {
     rp_error err = {0};
     if (b->stream.is_recording || b->failure.code) return;
+    b->needs_barrier = true;
+    b->part_after = 0;
+    b->part_dispatches = b->counts.dispatches;
     const int rc = vulkan_stream_begin(&b->stream, &err);
     if (rc) vulkan_step_fail(b, rc, &err);
+}
+
+/* ---- parts ----
+ *
+ * A step is one submission, unless copies of KV are under way beside it: then each part of it begins after the copies
+ * of the blocks that it reads or writes, and the device computes the first layers while those of later ones are copied.
+ * A queue that copies share with steps orders them by itself. */
+
+/* What the recorded part begins after: its KV, and all uploads of other things so far. A submission after it in the
+ * queue begins after the same copies. */
+static vulkan_after after_copies(vulkan_backend *b) {
+    const uint64_t after = BASE_MAX(b->part_after, atomic_load(&b->copies.uploaded));
+    if (!b->device->overlaps || after <= b->all_after) return (vulkan_after){0};
+    return (vulkan_after){&b->copies.timeline, after};
+}
+
+static int submit_part(vulkan_backend *b, bool is_last, rp_error *err) {
+    const vulkan_after after = after_copies(b);
+    const uint64_t start = base_clock_us();
+    const bool was_submitted = b->stream.is_submitted;
+    const int rc = (is_last ? vulkan_stream_submit : vulkan_stream_split)(&b->stream, after, err);
+    if (!was_submitted) b->submitted_us = start;
+    if (!rc) b->all_after = BASE_MAX(b->all_after, after.number);
+    b->counts.parts++;
+    b->part_after = 0;
+    b->part_dispatches = b->counts.dispatches;
     b->needs_barrier = true;
+    atomic_fetch_add(&b->submits, 1);
+    atomic_fetch_add(&b->submit_us, base_clock_us() - start);
+    return rc;
+}
+
+int vulkan_step_submit(vulkan_backend *b, rp_error *err) { return submit_part(b, true, err); }
+
+void vulkan_step_after(vulkan_backend *b, uint64_t copy) {
+    vulkan_timeline *copies = &b->copies.timeline;
+    rp_error err = {0};
+    BASE_ASSERT(copy <= atomic_load(&copies->submitted));
+    if (!b->device->overlaps || b->failure.code || copy <= BASE_MAX(b->part_after, b->all_after)) return;
+    const bool has_begun = b->stream.is_recording && b->counts.dispatches > b->part_dispatches;
+    if (has_begun && b->stream.n_parts < VULKAN_MAX_PARTS && !vulkan_timeline_is_past(copies, copy)) {
+        const int rc = submit_part(b, false, &err);
+        if (rc) vulkan_step_fail(b, rc, &err);
+    }
+    /* the last part that there may be begins after all of them */
+    b->part_after = b->stream.n_parts < VULKAN_MAX_PARTS ? copy : atomic_load(&copies->submitted);
 }
 
 void vulkan_dispatch_beside(vulkan_backend *b, vulkan_shader shader, uint32_t variant, const void *arguments,

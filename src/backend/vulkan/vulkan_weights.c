@@ -83,7 +83,8 @@ static int upload_slices(vulkan_backend *b, const model_weight *w, uint64_t at, 
     int rc = RP_OK;
     for (int64_t i = 0; i < BASE_MAX(w->n_slices, 1) && !rc; i++) {
         const char *from = (const char *)w->data + i * w->slice_bytes;
-        rc = vulkan_upload(&b->copies, from, slice, chunk, at + (uint64_t)i * slice, err);
+        const vulkan_region to = {.buffer = chunk, .at = at + (uint64_t)i * slice, .bytes = slice};
+        rc = vulkan_upload(&b->copies, from, &to, err);
         /* rows of the embedding are read again */
         if (!rc && b->net->forget && w->data != b->net->embedding.data) b->net->forget(b->net->source, from, slice);
     }

@@ -3,27 +3,54 @@
 #include "engine/core/host_tier.h"
 
 #include "backend/backend_registry.h"
+#include "base/compiler.h"
 #include "base/error.h"
 #include "engine/core/engine_state.h"
 #include "kv/block_pool.h"
 #include "store/record/record.h"
 #include "store/span_store.h"
 
+#define LEAST_OWN 0.1 /* of a step's time: what reading in place cannot explain */
+
 bool host_tier_is_apart(const rp_engine *e) {
     const backend_ops *ops = e->backend->ops;
     return ops->host_memory && ops->host_memory(e->backend);
 }
 
-/* A copy costs the way over the bus once, and once more for what it evicts from a full device; reading in place costs
- * it for each token that is computed. A copy that replaces nothing is not awaited, and is therefore worth a little more
- * than its bytes: of equal costs, the copy. The bus is as fast both ways, so its speed decides nothing. */
+/* Learns the speed of copies since the last call. */
+static const bus_model *learn_bus(rp_engine *e) {
+    host_tier *h = e->host;
+    rp_device_usage u = {.struct_size = sizeof(u)};
+    e->backend->ops->device_usage(e->backend, &u);
+    bus_model_learn(&h->bus.to_device, u.promoted_bytes - h->up_bytes, u.promoted_us - h->up_us);
+    bus_model_learn(&h->bus.to_ram, u.demoted_bytes - h->down_bytes, u.demoted_us - h->down_us);
+    h->up_bytes = u.promoted_bytes, h->up_us = u.promoted_us;
+    h->down_bytes = u.demoted_bytes, h->down_us = u.demoted_us;
+    return &h->bus;
+}
+
 static bool host_tier_reads_in_place(void *user, double n_reads, bool is_full) {
-    const rp_engine *e = user;
+    rp_engine *e = user;
     switch (e->host->in_place) {
     case RP_KV_IN_PLACE_ALWAYS: return true;
     case RP_KV_IN_PLACE_NEVER: return false;
-    default: return n_reads < (is_full ? 2 : 1);
+    default: return bus_model_reads_in_place(learn_bus(e), n_reads, is_full);
     }
+}
+
+static bool host_tier_recomputes(void *user, uint64_t bytes, uint64_t cost_us) {
+    rp_engine *e = user;
+    return e->host->in_place == RP_KV_IN_PLACE_AUTO && bus_model_recomputes(learn_bus(e), bytes, cost_us);
+}
+
+double host_tier_measured_us(rp_engine *e, double us) {
+    host_tier *h = e->host;
+    rp_device_usage u = {.struct_size = sizeof(u)};
+    if (!h->pool) return us;
+    e->backend->ops->device_usage(e->backend, &u);
+    const double bytes = (double)(u.in_place_bytes - h->in_place_bytes);
+    h->in_place_bytes = u.in_place_bytes;
+    return BASE_MAX(us - bytes * bus_model_byte_us(&h->bus.to_device), us * LEAST_OWN);
 }
 
 int host_tier_open(rp_engine *e, uint64_t budget_bytes, rp_kv_in_place in_place, rp_error *err) {
@@ -37,7 +64,10 @@ int host_tier_open(rp_engine *e, uint64_t budget_bytes, rp_kv_in_place in_place,
     if (rc) return rc;
     if (!(e->backend_row->can & BACKEND_SMALL_KV)) kv_pool_refuse_small(h->pool);
     kv_pool_set_home(h->pool, e->pool);
-    span_store_set_host(e->store, &(span_host){h->pool, host_tier_reads_in_place, e});
+    span_store_set_ram(e->store, &(span_ram){.pool = h->pool,
+                                             .reads_in_place = host_tier_reads_in_place,
+                                             .recomputes = host_tier_recomputes,
+                                             .user = e});
     return RP_OK;
 }
 

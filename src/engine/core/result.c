@@ -151,7 +151,7 @@ static int list_stretches(const rp_job *c, stretch_list *list, rp_error *err) {
 
 static const char *tier_of(const rp_job *c, span_found from) {
     if (from == SPAN_FOUND_DISK) return "disk";
-    return from == SPAN_FOUND_RAM && host_tier_is_apart(c->engine) ? "device" : "ram";
+    return from == SPAN_FOUND_MEMORY && host_tier_is_apart(c->engine) ? "device" : "ram";
 }
 
 static void add_stretch(rp_job *c, const pml_item *item, const char *path, const stretch *s, int32_t pos, int32_t n) {

@@ -28,6 +28,7 @@
 #include "engine/core/cost_model.h"
 #include "engine/core/drafts.h"
 #include "engine/core/engine_state.h"
+#include "engine/core/host_tier.h"
 #include "engine/core/job.h"
 #include "engine/core/job_feature.h"
 #include "engine/core/load.h"
@@ -542,7 +543,8 @@ bool steps_run(rp_engine *e, step_result *out) {
         if (!rc) rc = model_forward_collect(e->forward, e->steps->logits, &err);
         if (!rc && s.n_hidden > 0) rc = model_forward_read_hidden(e->forward, &rows, e->steps->hidden, &err);
         s.end_us = base_clock_us();
-        const double us = drafts_measured_us(e, s.predicted_us, (double)(s.end_us - s.start_us));
+        const double device_us = host_tier_measured_us(e, (double)(s.end_us - s.start_us));
+        const double us = drafts_measured_us(e, s.predicted_us, device_us);
         if (!rc && !waits) cost_model_learn(e->cost, &s.load, us);
         step_report(&s);
         /* rows of answers are first */

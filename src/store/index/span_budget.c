@@ -48,7 +48,7 @@ static void span_deadlines_free(span_deadlines *d) {
 }
 
 int span_budget_open(span_budget *b, span_index *index, uint64_t ram_bytes) {
-    *b = (span_budget){.index = index, .bytes[TIER_RAM] = ram_bytes, .now = now_s};
+    *b = (span_budget){.index = index, .bytes[TIER_MEMORY] = ram_bytes, .now = now_s};
     for (int i = 0; i < N_TIERS; i++)
         if (eviction_new(&b->tiers[i])) return RP_ERR_MEMORY;
     return RP_OK;
@@ -70,10 +70,24 @@ static uint64_t cost_in(const span_entry *e, span_tier tier) {
     return BASE_MIN(cost, BASE_MAX(e->places[TIER_DISK].bytes / DISK_BYTES_PER_US, 1));
 }
 
-static uint32_t parent_in(const span_budget *b, span_tier tier, uint32_t i) {
+static uint32_t find_parent(const span_budget *b, uint32_t i) {
     const span_entry *e = &b->index->entries[i];
     const uint32_t parent = record_is_of_text(e->kind) ? span_index_find(b->index, &e->parent) : NONE;
-    return parent != NONE && parent != i && span_entry_is_in(&b->index->entries[parent], tier) ? parent : EVICTION_NONE;
+    return parent != i ? parent : NONE;
+}
+
+static uint32_t parent_in(const span_budget *b, span_tier tier, uint32_t i) {
+    const uint32_t parent = find_parent(b, i);
+    return parent != NONE && span_entry_is_in(&b->index->entries[parent], tier) ? parent : EVICTION_NONE;
+}
+
+/* The entry has entered a tier: its children that were there before it are children there from now on. A parent is
+ * evicted after its children, so that it enters the next tier after them. */
+static void adopt_children(span_budget *b, span_tier tier, uint32_t i) {
+    const uint32_t parent = find_parent(b, i);
+    if (parent != NONE) span_index_set_parent(b->index, i, parent);
+    for (uint32_t c = span_index_first_child(b->index, i); c != NONE; c = span_index_next_child(b->index, c))
+        if (span_entry_is_in(&b->index->entries[c], tier)) eviction_set_parent(b->tiers[tier], c, i);
 }
 
 /* Pins it as far as the budget of pins permits. */
@@ -140,6 +154,7 @@ int span_budget_enter(span_budget *b, span_tier tier, uint32_t i, uint64_t bytes
     const int rc = eviction_add(b->tiers[tier], i, &about);
     if (rc) return rc;
     e->places[tier] = (span_place){.is_there = true, .bytes = bytes};
+    adopt_children(b, tier, i);
     if (e->use.pinned && record_is_of_module(e->kind)) pin_in(b, tier, i);
     if (e->kept_until > b->now()) keep_in(b, tier, i);
     return RP_OK;
@@ -157,7 +172,9 @@ void span_budget_leave(span_budget *b, span_tier tier, uint32_t i, bool evicted)
 void span_budget_settle(span_budget *b) {
     for (uint32_t i = 0; i < b->index->n_entries; i++) {
         const span_entry *e = &b->index->entries[i];
-        const uint32_t parent = e->used && span_entry_is_in(e, TIER_DISK) ? parent_in(b, TIER_DISK, i) : EVICTION_NONE;
+        if (!e->used || !span_entry_is_in(e, TIER_DISK)) continue;
+        const uint32_t parent = parent_in(b, TIER_DISK, i);
+        if (find_parent(b, i) != NONE) span_index_set_parent(b->index, i, find_parent(b, i));
         if (parent != EVICTION_NONE) eviction_set_parent(b->tiers[TIER_DISK], i, parent);
     }
 }
@@ -260,7 +277,7 @@ void span_budget_use(span_budget *b, uint32_t i, const span_terms *terms) {
     e->use.last_use = b->now();
     e->is_noted = false;
     for (int tier = 0; tier < N_TIERS; tier++)
-        if (span_entry_is_in(e, (span_tier)tier) && !(tier == TIER_RAM && e->arriving))
+        if (span_entry_is_in(e, (span_tier)tier) && !(tier == TIER_MEMORY && e->arriving))
             eviction_use(b->tiers[tier], i);
     e->arriving = false;
     if (terms) set_terms(b, i, terms);

@@ -117,9 +117,32 @@ int span_index_add(span_index *x, const base_key *key, uint32_t *out) {
     return RP_OK;
 }
 
+void span_index_set_parent(span_index *x, uint32_t i, uint32_t parent) {
+    span_entry *e = &x->entries[i], *p = &x->entries[parent];
+    BASE_ASSERT(e->used && p->used && i != parent);
+    if (e->parent_at != 0) return;
+    e->parent_at = parent + 1;
+    e->next_child = p->first_child;
+    e->previous_child = 0;
+    if (p->first_child != 0) x->entries[p->first_child - 1].previous_child = i + 1;
+    p->first_child = i + 1;
+}
+
+static void leave_parent(span_index *x, uint32_t i) {
+    span_entry *e = &x->entries[i];
+    if (e->parent_at == 0) return;
+    BASE_ASSERT(e->previous_child != 0 || x->entries[e->parent_at - 1].first_child == i + 1); /* in this list */
+    *(e->previous_child != 0 ? &x->entries[e->previous_child - 1].next_child
+                             : &x->entries[e->parent_at - 1].first_child) = e->next_child;
+    if (e->next_child != 0) x->entries[e->next_child - 1].previous_child = e->previous_child;
+    e->parent_at = e->next_child = e->previous_child = 0;
+}
+
 void span_index_remove(span_index *x, uint32_t i) {
     span_entry *e = &x->entries[i];
-    BASE_ASSERT(e->used && !e->span && !e->form && !e->row && e->waits == LIST_RAM); /* invariant 4 */
+    BASE_ASSERT(e->used && !e->span && !e->form && !e->row && e->waits == LIST_MEMORY); /* invariant 4 */
+    leave_parent(x, i);
+    while (e->first_child != 0) leave_parent(x, e->first_child - 1);
     clear_bucket(x, find_bucket(x, &e->key));
     base_free(e->label);
     *e = (span_entry){.links[0].older = x->free_list};

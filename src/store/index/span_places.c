@@ -20,10 +20,10 @@ int span_places_open(span_places *p, kv_pool *pool) {
     return span_budget_open(&p->budget, &p->index, kv_pool_get_stats(pool).budget_bytes);
 }
 
-void span_places_set_host(span_places *p, kv_pool *host) {
-    BASE_ASSERT(p->index.n_used == 0 && kv_pool_block_bytes(host) == kv_pool_block_bytes(p->pool));
-    p->host = host;
-    p->budget.bytes[TIER_HOST] = p->stats.host_budget_bytes = kv_pool_get_stats(host).budget_bytes;
+void span_places_set_ram(span_places *p, const span_ram *ram) {
+    BASE_ASSERT(p->index.n_used == 0 && kv_pool_block_bytes(ram->pool) == kv_pool_block_bytes(p->pool));
+    p->ram = *ram;
+    p->budget.bytes[TIER_RAM] = p->stats.host_budget_bytes = kv_pool_get_stats(ram->pool).budget_bytes;
 }
 
 void span_places_close(span_places *p) {
@@ -36,50 +36,50 @@ void span_places_close(span_places *p) {
 
 void span_places_report(span_places *p, uint32_t i) {
     span_entry *e = entry_at(p, i);
-    const uint32_t in_ram = e->span ? RP_TIER_RAM : 0,
+    const uint32_t in_memory = e->span ? RP_TIER_RAM : 0,
                    on_disk = span_entry_has_record(e) ? RP_TIER_DISK : 0;
-    const uint32_t tiers = in_ram | on_disk;
+    const uint32_t tiers = in_memory | on_disk;
     if (!p->on_change || tiers == e->tiers) return;
     e->tiers = (uint8_t)tiers;
     p->on_change(p->change_user, &(span_change){&e->key, e->kind, e->owner, tiers});
 }
 
-/* ---- RAM ---- */
+/* ---- memory that is computed with ---- */
 
 /* Adds an entry to the list, and to the counts, of its span's tier; removes it from them. */
 static void span_places_link(span_places *p, uint32_t i) {
     const span_entry *e = entry_at(p, i);
-    const bool in_host = span_entry_place(e) == TIER_HOST;
-    span_index_link(&p->index, in_host ? LIST_HOST : LIST_RAM, i);
-    *(in_host ? &p->stats.host_spans : &p->stats.spans) += 1;
-    *(in_host ? &p->stats.host_bytes : &p->stats.bytes) += kv_span_bytes(e->span);
+    const bool in_ram_tier = span_entry_place(e) == TIER_RAM;
+    span_index_link(&p->index, in_ram_tier ? LIST_RAM : LIST_MEMORY, i);
+    *(in_ram_tier ? &p->stats.host_spans : &p->stats.spans) += 1;
+    *(in_ram_tier ? &p->stats.host_bytes : &p->stats.bytes) += kv_span_bytes(e->span);
 }
 
 static void span_places_unlink(span_places *p, uint32_t i) {
     const span_entry *e = entry_at(p, i);
-    const bool in_host = span_entry_place(e) == TIER_HOST;
-    uint64_t *spans = in_host ? &p->stats.host_spans : &p->stats.spans,
-             *bytes = in_host ? &p->stats.host_bytes : &p->stats.bytes;
+    const bool in_ram_tier = span_entry_place(e) == TIER_RAM;
+    uint64_t *spans = in_ram_tier ? &p->stats.host_spans : &p->stats.spans,
+             *bytes = in_ram_tier ? &p->stats.host_bytes : &p->stats.bytes;
     BASE_ASSERT(e->span && *spans > 0 && *bytes >= kv_span_bytes(e->span));
-    span_index_unlink(&p->index, in_host ? LIST_HOST : LIST_RAM, i);
+    span_index_unlink(&p->index, in_ram_tier ? LIST_RAM : LIST_MEMORY, i);
     *spans -= 1;
     *bytes -= kv_span_bytes(e->span);
 }
 
-int span_places_enter_ram(span_places *p, uint32_t i, kv_span *span) {
+int span_places_enter_memory(span_places *p, uint32_t i, kv_span *span) {
     span_entry *e = entry_at(p, i);
     BASE_ASSERT(!e->span && kv_span_is_sealed(span) && kv_span_memory(span) == kv_pool_memory(p->pool) &&
                 base_key_equal(kv_span_key(span), &e->key)); /* invariant 1 of the index */
-    const int rc = span_budget_enter(&p->budget, TIER_RAM, i, kv_span_bytes(span), 0);
+    const int rc = span_budget_enter(&p->budget, TIER_MEMORY, i, kv_span_bytes(span), 0);
     if (rc) return rc;
-    e->places[TIER_RAM].is_written = true;
+    e->places[TIER_MEMORY].is_written = true;
     e->span = kv_span_ref(span);
     span_places_link(p, i);
     span_places_report(p, i);
     return RP_OK;
 }
 
-void span_places_leave_ram(span_places *p, uint32_t i, bool evicted) {
+void span_places_leave_memory(span_places *p, uint32_t i, bool evicted) {
     span_entry *e = entry_at(p, i);
     span_places_cancel(p, i, evicted);
     span_places_unlink(p, i);
@@ -88,7 +88,7 @@ void span_places_leave_ram(span_places *p, uint32_t i, bool evicted) {
                kv_span_tokens(e->span));
     kv_span_unref(e->span);
     e->span = NULL;
-    e->fetched = TIER_RAM;
+    e->fetched = TIER_MEMORY;
     span_places_report(p, i);
 }
 
@@ -96,7 +96,7 @@ static bool may_be_taken(const span_entry *e) {
     return !span_entry_is_held(e) && e->places[span_entry_place(e)].pinned_bytes == 0;
 }
 
-/* ---- host memory ---- */
+/* ---- RAM below a device ---- */
 
 /* Moves an entry's span to the other memory. evicted: its key enters the ghost list of the tier that it leaves. */
 static int span_places_move(span_places *p, uint32_t i, span_tier to, bool evicted) {
@@ -105,12 +105,12 @@ static int span_places_move(span_places *p, uint32_t i, span_tier to, bool evict
     BASE_ASSERT(from != to && from != TIER_DISK && to != TIER_DISK);
     span_places_unlink(p, i);
     int rc = span_budget_enter(&p->budget, to, i, kv_span_bytes(e->span), 0);
-    if (!rc && (rc = kv_span_move(e->span, to == TIER_HOST ? p->host : p->pool, NULL)))
+    if (!rc && (rc = kv_span_move(e->span, to == TIER_RAM ? p->ram.pool : p->pool, NULL)))
         span_budget_leave(&p->budget, to, i, false);
     if (!rc) {
         span_budget_leave(&p->budget, from, i, evicted);
         e->places[to].is_written = true;
-        BASE_TRACE(STORE, "%s a span of %d tokens", to == TIER_HOST ? "demote to host memory" : "promote",
+        BASE_TRACE(STORE, "%s a span of %d tokens", to == TIER_RAM ? "demote to RAM" : "promote",
                    kv_span_tokens(e->span));
     }
     span_places_link(p, i);
@@ -120,7 +120,7 @@ static int span_places_move(span_places *p, uint32_t i, span_tier to, bool evict
 int span_places_promote(span_places *p, uint32_t i) {
     const uint64_t bytes = kv_span_bytes(entry_at(p, i)->span);
     entry_at(p, i)->arriving = true;
-    const int rc = span_places_move(p, i, TIER_RAM, false);
+    const int rc = span_places_move(p, i, TIER_MEMORY, false);
     entry_at(p, i)->arriving = !rc;
     if (rc) return rc;
     p->stats.host_reads++;
@@ -129,50 +129,51 @@ int span_places_promote(span_places *p, uint32_t i) {
     return RP_OK;
 }
 
-/* Evicts one span from host memory: of a group, or of all. */
-static bool evict_from_host(span_places *p, uint32_t group) {
-    const uint32_t i = span_budget_victim(&p->budget, TIER_HOST, group);
+/* Evicts one span from RAM: of a group, or of all. */
+static bool evict_from_ram(span_places *p, uint32_t group) {
+    const uint32_t i = span_budget_victim(&p->budget, TIER_RAM, group);
     if (i == EVICTION_NONE) return false;
     BASE_ASSERT(may_be_taken(entry_at(p, i))); /* invariant 3 of the budget */
-    span_places_leave_ram(p, i, true);
+    span_places_leave_memory(p, i, true);
     p->stats.host_evictions++;
     span_places_settle(p, i);
     return true;
 }
 
-static bool fits_host(const span_places *p, uint64_t bytes) {
-    const kv_pool_stats host = kv_pool_get_stats(p->host);
-    return host.used_bytes + bytes <= host.budget_bytes;
+static bool fits_ram(const span_places *p, uint64_t bytes) {
+    const kv_pool_stats ram = kv_pool_get_stats(p->ram.pool);
+    return ram.used_bytes + bytes <= ram.budget_bytes;
 }
 
-/* Moves a span from RAM to host memory, in place of the spans of lowest priority there. false: it does not. */
+/* Moves a span from memory of a device to RAM, in place of the spans of lowest priority there. false: it does not. */
 static bool demote(span_places *p, uint32_t i, bool evicted) {
     const span_entry *e = entry_at(p, i);
     const uint64_t bytes = kv_span_bytes(e->span);
-    if (!p->host || bytes == 0 || bytes > p->budget.bytes[TIER_HOST]) return false;
-    while (!span_budget_fits_quota(&p->budget, e->tenant, TIER_HOST, bytes))
-        if (!evict_from_host(p, span_budget_group(&p->budget, e->tenant))) return false;
-    while (!fits_host(p, bytes))
-        if (!evict_from_host(p, EVICTION_NONE)) return false;
-    if (span_places_move(p, i, TIER_HOST, evicted)) return false;
+    if (!p->ram.pool || bytes == 0 || bytes > p->budget.bytes[TIER_RAM]) return false;
+    if (p->ram.recomputes && p->ram.recomputes(p->ram.user, bytes, e->cost_us)) return false;
+    while (!span_budget_fits_quota(&p->budget, e->tenant, TIER_RAM, bytes))
+        if (!evict_from_ram(p, span_budget_group(&p->budget, e->tenant))) return false;
+    while (!fits_ram(p, bytes))
+        if (!evict_from_ram(p, EVICTION_NONE)) return false;
+    if (span_places_move(p, i, TIER_RAM, evicted)) return false;
     p->stats.host_writes++;
     p->stats.host_write_bytes += bytes;
     return true;
 }
 
-/* ---- eviction from RAM ---- */
+/* ---- eviction from memory ---- */
 
-static void take_from_ram(span_places *p, uint32_t i, bool evicted) {
+static void take_from_memory(span_places *p, uint32_t i, bool evicted) {
     BASE_ASSERT(may_be_taken(entry_at(p, i))); /* invariant 3 of the budget */
     if (demote(p, i, evicted)) return;
-    span_places_leave_ram(p, i, evicted);
+    span_places_leave_memory(p, i, evicted);
     span_places_settle(p, i);
 }
 
 /* Evicts one span: of a group, or of all. */
-static bool evict_from_ram(span_places *p, uint32_t group) {
-    const uint32_t i = span_budget_victim(&p->budget, TIER_RAM, group);
-    if (i != EVICTION_NONE) take_from_ram(p, i, true);
+static bool evict_from_memory(span_places *p, uint32_t group) {
+    const uint32_t i = span_budget_victim(&p->budget, TIER_MEMORY, group);
+    if (i != EVICTION_NONE) take_from_memory(p, i, true);
     return i != EVICTION_NONE;
 }
 
@@ -180,7 +181,7 @@ static bool evict_from_ram(span_places *p, uint32_t group) {
  * is on disk. */
 static uint32_t find_below(span_places *p) {
     uint32_t lost = NONE;
-    for (uint32_t i = p->index.lists[LIST_RAM].oldest; i != NONE; i = p->index.entries[i].links[LIST_RAM].newer) {
+    for (uint32_t i = p->index.lists[LIST_MEMORY].oldest; i != NONE; i = p->index.entries[i].links[LIST_MEMORY].newer) {
         if (!may_be_taken(entry_at(p, i))) continue;
         if (span_entry_is_in(entry_at(p, i), TIER_DISK)) return i;
         if (lost == NONE) lost = i;
@@ -189,16 +190,16 @@ static uint32_t find_below(span_places *p) {
 }
 
 bool span_places_reclaim(span_places *p) {
-    if (evict_from_ram(p, EVICTION_NONE)) return true;
+    if (evict_from_memory(p, EVICTION_NONE)) return true;
     const uint32_t i = find_below(p); /* all idle bytes are reclaimable */
-    if (i != NONE) take_from_ram(p, i, false);
+    if (i != NONE) take_from_memory(p, i, false);
     return i != NONE;
 }
 
 void span_places_fit_quota(span_places *p, uint32_t tenant) {
     const uint32_t g = span_budget_group(&p->budget, tenant);
+    while (!span_budget_fits_quota(&p->budget, tenant, TIER_MEMORY, 0) && evict_from_memory(p, g)) continue;
     while (!span_budget_fits_quota(&p->budget, tenant, TIER_RAM, 0) && evict_from_ram(p, g)) continue;
-    while (!span_budget_fits_quota(&p->budget, tenant, TIER_HOST, 0) && evict_from_host(p, g)) continue;
 }
 
 /* ---- disk ---- */
@@ -281,7 +282,7 @@ void span_places_settle(span_places *p, uint32_t i) {
 void span_places_lose(span_places *p, uint32_t i) {
     span_entry *e = entry_at(p, i);
     if (span_entry_is_in(e, TIER_DISK)) e->places[TIER_DISK].is_unreadable = true;
-    if (e->span) span_places_leave_ram(p, i, false);
+    if (e->span) span_places_leave_memory(p, i, false);
     span_budget_update_cost(&p->budget, i);
     span_places_report(p, i);
     span_places_settle(p, i);
@@ -289,7 +290,7 @@ void span_places_lose(span_places *p, uint32_t i) {
 
 void span_places_drop(span_places *p, uint32_t i) {
     const span_entry *e = entry_at(p, i);
-    if (e->span) span_places_leave_ram(p, i, false);
+    if (e->span) span_places_leave_memory(p, i, false);
     if (span_entry_is_in(e, TIER_DISK)) span_places_leave_disk(p, i, TIER_EVICT, false);
     span_places_settle(p, i);
 }
@@ -300,7 +301,7 @@ void span_places_expire(span_places *p, uint32_t i) {
     BASE_TRACE(STORE, "a span has expired");
     p->stats.expired++;
     span_budget_expire(&p->budget, i);
-    if (e->span) span_places_leave_ram(p, i, alone);
+    if (e->span) span_places_leave_memory(p, i, alone);
     if (span_entry_is_in(e, TIER_DISK)) span_places_leave_disk(p, i, TIER_EVICT, alone);
     span_places_settle(p, i);
 }
@@ -309,7 +310,7 @@ void span_places_expire(span_places *p, uint32_t i) {
 
 void span_places_queue(span_places *p, span_list_kind list, uint32_t i) {
     span_entry *e = entry_at(p, i);
-    BASE_ASSERT(list != LIST_RAM && e->waits == LIST_RAM && e->span &&
+    BASE_ASSERT(list != LIST_MEMORY && e->waits == LIST_MEMORY && e->span &&
                 (e->row || list == LIST_WRITING)); /* invariant 3 of the index */
     e->waits = list;
     e->wait_bytes = kv_span_bytes(e->span);
@@ -320,12 +321,12 @@ void span_places_queue(span_places *p, span_list_kind list, uint32_t i) {
 
 void span_places_unqueue(span_places *p, uint32_t i) {
     span_entry *e = entry_at(p, i);
-    if (e->waits == LIST_RAM) return;
+    if (e->waits == LIST_MEMORY) return;
     span_index_unlink(&p->index, e->waits, i);
     BASE_ASSERT(p->waiting_bytes[e->waits] >= e->wait_bytes && p->stats.disk_waiting > 0);
     p->waiting_bytes[e->waits] -= e->wait_bytes;
     p->stats.disk_waiting--;
-    e->waits = LIST_RAM;
+    e->waits = LIST_MEMORY;
 }
 
 void span_places_cancel(span_places *p, uint32_t i, bool is_lost) {
@@ -343,7 +344,7 @@ void span_places_cancel(span_places *p, uint32_t i, bool is_lost) {
 
 uint64_t span_places_idle_bytes(const span_places *p) {
     uint64_t bytes = 0;
-    for (uint32_t i = p->index.lists[LIST_RAM].oldest; i != NONE; i = p->index.entries[i].links[LIST_RAM].newer) {
+    for (uint32_t i = p->index.lists[LIST_MEMORY].oldest; i != NONE; i = p->index.entries[i].links[LIST_MEMORY].newer) {
         const span_entry *e = &p->index.entries[i];
         if (may_be_taken(e)) bytes += kv_span_bytes(e->span);
     }
@@ -354,7 +355,7 @@ uint64_t span_places_idle_bytes_of(const span_places *p, uint32_t i) {
     const span_entry *e = &p->index.entries[i];
     BASE_ASSERT(e->span || e->form); /* invariant 4 of the index */
     if (!e->span) return (uint64_t)kv_form_blocks(p->pool, e->form) * kv_pool_block_bytes(p->pool);
-    return span_entry_is_held(e) ? 0 : kv_span_bytes(e->span); /* in host memory: it is promoted */
+    return span_entry_is_held(e) ? 0 : kv_span_bytes(e->span); /* in RAM below a device: it is promoted */
 }
 
 int64_t span_places_free_blocks(const span_places *p) {

@@ -326,7 +326,7 @@ int span_tree_match(span_tree *t, const span_root *root, const int32_t *tokens, 
     span_node *node = NULL;
     int rc = take_root(t, root, &node, err);
     if (rc) return rc;
-    rc = push_step(path, node, NULL, SPAN_FOUND_RAM, 0, err);
+    rc = push_step(path, node, NULL, SPAN_FOUND_MEMORY, 0, err);
     if (rc) prune_root(t, node);
     else rc = span_path_follow(path, &r, &done, &path->end, err);
     if (!rc) respect_windows(path, &r);
@@ -341,7 +341,7 @@ int span_path_turn(span_path *path, const span_root *root, const int32_t *tokens
     BASE_ASSERT(path->n_steps > 0 && done <= n);
     int rc = take_root(path->tree, root, &node, err);
     if (rc) return rc;
-    rc = push_step(path, node, NULL, SPAN_FOUND_RAM, 0, err);
+    rc = push_step(path, node, NULL, SPAN_FOUND_MEMORY, 0, err);
     if (rc) prune_root(path->tree, node);
     else rc = span_path_follow(path, &r, &done, &path->end, err);
     if (!rc) respect_windows(path, &r);
@@ -423,7 +423,7 @@ static span_node *newest_child(const span_node *n, int32_t at, const span_node *
 static int push_part(span_path *p, span_node *n, int32_t from, rp_error *err) {
     kv_span *span = span_store_get(p->tree->store, &n->key, NULL);
     if (!span) return RP_OK; /* the path ends here */
-    int rc = push_step(p, n, span, SPAN_FOUND_RAM, n->n_tokens - from, err);
+    int rc = push_step(p, n, span, SPAN_FOUND_MEMORY, n->n_tokens - from, err);
     kv_span_unref(span);
     if (rc) return rc;
     p->steps[p->n_steps - 1].first_token = from;
@@ -586,7 +586,7 @@ int span_tree_extend(span_path *path, kv_span *span, const int32_t *tokens, uint
     node->number = ++t->n_made;
     node->first_slot = (int32_t)known;
     t->n_present++;
-    rc = push_step(path, node, span, SPAN_FOUND_RAM, node->n_tokens, err);
+    rc = push_step(path, node, span, SPAN_FOUND_MEMORY, node->n_tokens, err);
     forget_oldest(t);
     return rc;
 }

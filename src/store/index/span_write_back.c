@@ -99,7 +99,7 @@ void span_write_back_fit(span_write_back *w) {
 /* ---- queues ---- */
 
 static uint64_t most_queued(const span_write_back *w) {
-    return BASE_MIN(w->places->budget.bytes[TIER_RAM] / QUEUED_SHARE, MOST_QUEUED_BYTES);
+    return BASE_MIN(w->places->budget.bytes[TIER_MEMORY] / QUEUED_SHARE, MOST_QUEUED_BYTES);
 }
 
 /* Moves a waiting entry to another list, as its newest. */
@@ -159,7 +159,7 @@ static bool pass_to_tier(span_write_back *w, uint32_t i, uint64_t bytes, uint64_
     span_places *p = w->places;
     span_entry *e = entry_at(w, i);
     bool is_own;
-    BASE_ASSERT(span_write_back_is_on(w) && e->waits == LIST_RAM && base_key_equal(&e->row->record.key, &e->key));
+    BASE_ASSERT(span_write_back_is_on(w) && e->waits == LIST_MEMORY && base_key_equal(&e->row->record.key, &e->key));
     kv_span_form *form = span_places_copy_form(p, &e->row->record.form, e->row->n_layers, &is_own);
     if (!form) return false;
     if (span_entry_is_in(e, TIER_DISK)) span_places_lose_disk(p, i, false); /* unreadable: the new record replaces it */
@@ -191,7 +191,7 @@ static bool is_accepted(const span_write_back *w, const span_entry *e) {
 
 /* The reference that the write takes must not use reserved blocks. */
 static bool leaves_reserved(const span_write_back *w, const span_entry *e) {
-    if (span_entry_place(e) == TIER_HOST) return true;
+    if (span_entry_place(e) == TIER_RAM) return true;
     const int64_t blocks = (int64_t)(kv_span_bytes(e->span) / kv_pool_block_bytes(w->places->pool));
     return span_entry_is_held(e) || blocks <= span_places_free_blocks(w->places);
 }
@@ -295,7 +295,7 @@ void span_write_back_continue(span_write_back *w) {
 void span_write_back_add(span_write_back *w, uint32_t i, const record *r, bool seen) {
     span_entry *e = entry_at(w, i);
     if (!span_write_back_is_on(w)) return;
-    BASE_ASSERT(e->span && !e->row && e->waits == LIST_RAM);
+    BASE_ASSERT(e->span && !e->row && e->waits == LIST_MEMORY);
     e->row = record_row_new(r, e->span, w->fingerprint);
     if (!e->row) {
         w->places->stats.disk_unwritten++;
