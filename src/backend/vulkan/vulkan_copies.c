@@ -17,6 +17,7 @@
 
 #define STAGING_BYTES ((uint64_t)4 << 20)
 #define COPY_REGIONS 64 /* of one command */
+#define MOST_GROUPS 32768
 
 int vulkan_copies_open(vulkan_copies *c, vulkan_backend *b, rp_error *err) {
     const bool is_staged = vulkan_device_is_apart(b->device);
@@ -173,29 +174,33 @@ int vulkan_copy_blocks(vulkan_copies *c, const vulkan_block_copy *blocks, size_t
     return RP_OK;
 }
 
-static int copy_rows(vulkan_copies *c, const vulkan_buffer *from, const vulkan_buffer *to, VkBufferCopy region,
-                     uint64_t stride, size_t n, rp_error *err) {
-    VkBufferCopy regions[COPY_REGIONS];
-    const int rc = begin_copies(&c->down, err);
+/* Copies of rows, by a shader: their rows are as short as an element. The table is in the slot's staging buffer. */
+static int copy_rows(vulkan_copies *c, const kv_row_copy *copies, size_t n, rp_error *err) {
+    vulkan_copy_slot *slot = next_slot(c);
+    vulkan_device *d = c->backend->device;
+    VkPipeline pipeline;
+    int rc = vulkan_pipeline(d, VULKAN_COPY_ROWS, 0, &pipeline, err);
+    if (!rc) rc = begin_copies(&slot->stream, err); /* waits until its staging buffer is free */
     if (rc) return rc;
-    for (size_t done = 0; done < n;) {
-        uint32_t k = 0;
-        for (; k < COPY_REGIONS && done < n; k++, done++) {
-            regions[k] = region;
-            region.srcOffset += stride;
-            region.dstOffset += stride;
-        }
-        record_copy(&c->down, from, to, regions, k);
-    }
-    return end_copies(&c->down, true, err);
+    memcpy(slot->staging.mapped, copies, sizeof(*copies) * n);
+    const vulkan_copy_rows_args a = {slot->staging.address, (uint32_t)n};
+    d->vk.vkCmdBindPipeline(slot->stream.commands, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline);
+    d->vk.vkCmdPushConstants(slot->stream.commands, d->layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, sizeof(a), &a);
+    d->vk.vkCmdDispatch(slot->stream.commands, (uint32_t)BASE_MIN(n, MOST_GROUPS), 1, 1);
+    return end_copies(&slot->stream, false, err);
 }
 
-int vulkan_copy_rows(vulkan_copies *c, const vulkan_buffer *from, const vulkan_buffer *to, VkBufferCopy region,
-                     uint64_t stride, size_t n, rp_error *err) {
-    int rc, n_tries = 0;
+int vulkan_copy_rows(vulkan_copies *c, const kv_row_copy *copies, size_t n, rp_error *err) {
+    const size_t at_once = STAGING_BYTES / sizeof(*copies);
+    int rc = RP_OK;
+    BASE_ASSERT(vulkan_device_is_apart(c->backend->device)); /* else there is no staging buffer */
     pthread_mutex_lock(&c->lock);
-    do rc = copy_rows(c, from, to, region, stride, n, err);
-    while (is_tried_again(rc, &n_tries));
+    for (size_t done = 0; done < n && !rc; done += at_once) {
+        int n_tries = 0;
+        do rc = copy_rows(c, copies + done, BASE_MIN(n - done, at_once), err);
+        while (is_tried_again(rc, &n_tries));
+    }
     pthread_mutex_unlock(&c->lock);
+    if (!rc) atomic_fetch_add(&c->to_device_bytes, sizeof(*copies) * n);
     return rc;
 }

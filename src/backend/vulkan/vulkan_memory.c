@@ -130,21 +130,24 @@ static void memory_write(kv_memory *self, const void *from, size_t bytes, kv_add
     note_failure(of(self), rc, &err);
 }
 
-static void memory_copy_rows(kv_memory *self, kv_address from, kv_address to, size_t row_bytes, size_t stride,
-                             size_t n) {
+/* The device reaches all of its memory, and the host's. */
+static void memory_copy_rows(kv_memory *self, const kv_row_copy *copies, size_t n) {
     vulkan_memory *m = of(self);
-    const vulkan_buffer a = find(m, from.at).buffer, b = find(m, to.at).buffer;
-    const uint64_t at = from.at - a.address, dst = to.at - b.address;
     rp_error err = {0};
-    if (n == 0) return;
-    BASE_ASSERT(at + (n - 1) * stride + row_bytes <= a.bytes && dst + (n - 1) * stride + row_bytes <= b.bytes);
-    if (a.mapped && b.mapped) {
-        for (size_t i = 0; i < n; i++) memcpy(b.mapped + dst + i * stride, a.mapped + at + i * stride, row_bytes);
+    if (n > 0 && vulkan_device_is_apart(m->backend->device)) {
+        const int rc = vulkan_copy_rows(&m->backend->copies, copies, n, &err);
+        note_failure(m, rc, &err);
         return;
     }
-    const VkBufferCopy region = {at, dst, row_bytes};
-    const int rc = vulkan_copy_rows(&m->backend->copies, &a, &b, region, stride, n, &err);
-    note_failure(m, rc, &err);
+    for (size_t k = 0; k < n; k++) {
+        const kv_row_copy *c = &copies[k];
+        const vulkan_buffer a = find(m, c->from.at).buffer, b = find(m, c->to.at).buffer;
+        const uint64_t from = c->from.at - a.address, to = c->to.at - b.address,
+                       reach = (uint64_t)(c->n_rows - 1) * c->stride + c->row_bytes;
+        BASE_ASSERT(c->n_rows > 0 && from + reach <= a.bytes && to + reach <= b.bytes);
+        for (uint64_t i = 0, at = 0; i < c->n_rows; i++, at += c->stride)
+            memcpy(b.mapped + to + at, a.mapped + from + at, c->row_bytes);
+    }
 }
 
 static int memory_copy_blocks(kv_memory *self, const kv_address *from, const kv_address *to, size_t n, size_t bytes,

@@ -35,7 +35,6 @@ int host_tier_open(rp_engine *e, uint64_t budget_bytes, rp_kv_in_place in_place,
     const int rc =
         kv_pool_new(&h->pool, &e->states->shape, budget_bytes, e->backend->ops->host_memory(e->backend), err);
     if (rc) return rc;
-    if (!(e->backend_row->can & BACKEND_SMALL_KV)) kv_pool_refuse_small(h->pool);
     kv_pool_set_home(h->pool, e->pool);
     span_store_set_host(e->store, &(span_host){h->pool, host_tier_reads_in_place, e});
     return RP_OK;
