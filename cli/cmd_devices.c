@@ -50,10 +50,6 @@ static void print_device(const rp_device *d) {
         print_safe(d->driver);
         putchar('\n');
     }
-    if (d->is_usable)
-        printf("    can      %s, KV f32 and f16%s%s%s\n", d->has_studies ? "every model" : "models of docs/gpu.md",
-               d->has_small_kv ? ", int8 and less" : "", d->has_adapters ? ", adapters" : "",
-               d->has_studies ? ", blend, focus, reduced KV" : "");
     printf("    used     %s", d->is_automatic ? "by auto" : d->is_usable ? "by name alone"
                                                                          : "no");
     if (d->reason[0]) {
@@ -72,9 +68,6 @@ static int print_json(const rp_device *d) {
     cli_json_set(o, "memory_bytes", json_integer((json_int_t)d->memory_bytes));
     cli_json_set(o, "usable", json_boolean(d->is_usable));
     cli_json_set(o, "automatic", json_boolean(d->is_automatic));
-    cli_json_set(o, "adapters", json_boolean(d->has_adapters));
-    cli_json_set(o, "small_kv", json_boolean(d->has_small_kv));
-    cli_json_set(o, "studies", json_boolean(d->has_studies));
     cli_json_set(o, "reason", cli_json_text(d->reason));
     return cli_json_print(o);
 }

@@ -59,11 +59,9 @@ typedef struct rp_device {
     char kind[24];         /* "processor", "discrete GPU", "integrated GPU", "virtual GPU", "other" */
     char driver[512];      /* "": none */
     uint64_t memory_bytes;
-    bool is_usable;                               /* by name */
-    bool is_automatic;                            /* by "auto" */
-    bool has_adapters, has_small_kv, has_studies; /* LoRA adapters; KV of fewer than 16 bits; what judges slots:
-                                                     qualities blend and focus, reduced KV, context shift */
-    char reason[160];                             /* why it is not usable, or not automatic; "": it is both */
+    bool is_usable;    /* by name */
+    bool is_automatic; /* by "auto" */
+    char reason[160];  /* why it is not usable, or not automatic; "": it is both */
 } rp_device;
 
 /* Writes the devices of this machine to out[most], the processor first, and their number to *n, which may be larger

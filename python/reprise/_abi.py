@@ -1920,9 +1920,6 @@ class rp_device(Structure):
     memory_bytes: int
     is_usable: bool
     is_automatic: bool
-    has_adapters: bool
-    has_small_kv: bool
-    has_studies: bool
     reason: Bytes
     _fields_ = [
         ("name", c_char * 16),
@@ -1932,9 +1929,6 @@ class rp_device(Structure):
         ("memory_bytes", c_uint64),
         ("is_usable", c_bool),
         ("is_automatic", c_bool),
-        ("has_adapters", c_bool),
-        ("has_small_kv", c_bool),
-        ("has_studies", c_bool),
         ("reason", c_char * 160),
     ]
 

@@ -64,17 +64,18 @@ typedef struct backend backend;
 typedef struct backend_buffer backend_buffer; /* [rows][width] f32 */
 
 /* Operations that judge and choose slots. Without them there are no blend, no reduction of KV and no audit of what they
-   keep. */
+   keep. Not during a step, but for deviate and observe_input. */
 typedef struct backend_study {
     /* to[slot][dimension] = a head's keys (rotated, as stored) or values of a run of n complete spans, all but the last
-     * of 256 tokens; slots of freed blocks: 0. */
-    void (*read_head)(backend *b, const kv_span *const *run, size_t n, int32_t layer, int32_t kv_head, bool is_key,
-                      float *to);
-    /* Fills in the keys of bounds, of slots of that context whose KV is complete. RP_ERR_MEMORY. */
+     * of 256 tokens; slots of freed blocks: 0. RP_ERR_MEMORY, RP_ERR_IO (the device is lost). */
+    int (*read_head)(backend *b, const kv_span *const *run, size_t n, int32_t layer, int32_t kv_head, bool is_key,
+                     float *to, rp_error *err);
+    /* Fills in the keys of bounds, of slots of that context whose KV is complete, once. RP_ERR_MEMORY, RP_ERR_BUDGET,
+       RP_ERR_IO. */
     int (*bound)(backend *b, struct slot_bounds *bounds, const kv_context *context, rp_error *err);
     /* deviations[r] = sum of squared differences between row r's keys and values and the cached ones in its slot of
      * this layer, after the conversions of store: rotation to the slot's position in its span, rounding to the KV
-     * format. values NULL: as of store */
+     * format. values NULL: as of store. A failure is the step's: finish */
     void (*deviate)(backend *b, int32_t layer, backend_buffer *keys, const backend_buffer *values, float *deviations);
     /* The input of a layer's attention, before the attend of each layer: for observers of relative weights. Nothing
        happens without them */

@@ -64,9 +64,6 @@ static size_t devices_of(const backend_row *row, rp_device *out, size_t most) {
     const size_t n = row->devices(out, most);
     for (size_t i = 0; i < BASE_MIN(n, most); i++) {
         out[i].is_automatic = (row->can & BACKEND_AUTO) != 0;
-        out[i].has_adapters = (row->can & BACKEND_ADAPTS) != 0;
-        out[i].has_small_kv = (row->can & BACKEND_SMALL_KV) != 0;
-        out[i].has_studies = (row->can & BACKEND_STUDIES) != 0;
     }
     return n;
 }
@@ -89,7 +86,6 @@ int backend_open(backend **out, const char *name, const model_network *net, cons
     if (!rc) rc = row->open(out, net, &own, err);
     BASE_ASSERT(rc || ((row->can & BACKEND_STUDIES) != 0) == ((*out)->ops->study != NULL));
     BASE_ASSERT(rc || ((row->can & BACKEND_ADAPTS) != 0) == ((*out)->ops->adapt != NULL));
-    BASE_ASSERT(rc || ((row->can & BACKEND_SMALL_KV) != 0) == ((*out)->ops->encode != NULL));
     BASE_ASSERT(rc || !model_is_recurrent(net) || (*out)->ops->recurrence);
     BASE_ASSERT(rc || ((*out)->ops->submit != NULL) == ((*out)->ops->finish != NULL));
     return rc;

@@ -18,9 +18,8 @@
 enum {
     /* The operations that choose and judge slots (backend_study); reports to observers */
     BACKEND_STUDIES = 1 << 0,
-    BACKEND_ADAPTS = 1 << 1,   /* adapters of rows */
-    BACKEND_SMALL_KV = 1 << 2, /* KV of fewer than 16 bits, and encode */
-    BACKEND_AUTO = 1 << 3,     /* it is used without being named */
+    BACKEND_ADAPTS = 1 << 1, /* adapters of rows */
+    BACKEND_AUTO = 1 << 2,   /* it is used without being named */
 };
 
 /* Of a backend that has several devices, numbered from 0: the best one. */
@@ -28,9 +27,9 @@ enum {
 
 /* X(name, capabilities), the preferred one first */
 #define BACKENDS(X) \
-    X(vulkan, BACKEND_ADAPTS | BACKEND_SMALL_KV) \
-    X(cpu, BACKEND_STUDIES | BACKEND_ADAPTS | BACKEND_SMALL_KV | BACKEND_AUTO) \
-    X(mock, BACKEND_SMALL_KV | BACKEND_AUTO)
+    X(vulkan, BACKEND_STUDIES | BACKEND_ADAPTS) \
+    X(cpu, BACKEND_STUDIES | BACKEND_ADAPTS | BACKEND_AUTO) \
+    X(mock, BACKEND_AUTO)
 
 /* Microseconds that a step takes, at least those of its own work: of the step, of each row, of each slot of each row's
    context. */
@@ -58,7 +57,7 @@ typedef struct backend_row {
     const char *(*unavailable)(const model_network *net, int32_t device);
     /* The network is borrowed. RP_ERR_MEMORY, RP_ERR_IO (threads, the device), RP_ERR_BUDGET. */
     int (*open)(backend **out, const model_network *net, const backend_options *options, rp_error *err);
-    /* Writes the first `most` devices, all fields but those that follow from `can`. Returns their number. */
+    /* Writes the first `most` devices, all fields but is_automatic. Returns their number. */
     size_t (*devices)(rp_device *out, size_t most);
 } backend_row;
 

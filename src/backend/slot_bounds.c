@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* slot_bounds.c: see slot_bounds.h. The keys are the backend's to fill in (cpu/cpu_slot_bounds.c). */
+/* slot_bounds.c: see slot_bounds.h. The keys are the backend's to fill in (cpu/cpu_slot_bounds.c,
+ * vulkan/vulkan_slot_bounds.c). */
 #include "backend/slot_bounds.h"
 
 #include <string.h>
@@ -55,8 +56,7 @@ int slot_bounds_new(slot_bounds **out, const kv_shape *shape, const kv_context *
     s->groups = base_alloc((size_t)n_groups * sizeof(*s->groups));
     s->runs = base_alloc((size_t)n_runs * sizeof(*s->runs));
     s->others = base_alloc(s->n_views * sizeof(*s->others));
-    s->keys = base_alloc_aligned((size_t)bytes, 64);
-    if (!s->slots || !s->groups || !s->runs || !s->others || !s->keys) {
+    if (!s->slots || !s->groups || !s->runs || !s->others) {
         slot_bounds_free(s);
         *out = NULL;
         return base_fail_memory(err, bytes, "bounds of slots");
@@ -73,6 +73,13 @@ int slot_bounds_new(slot_bounds **out, const kv_shape *shape, const kv_context *
     return RP_OK;
 }
 
+int slot_bounds_take_keys(slot_bounds *s, const kv_shape *shape, rp_error *err) {
+    const uint64_t bytes = key_bytes(shape, s->n_groups);
+    BASE_ASSERT(!s->keys && !s->device);
+    s->keys = base_alloc_aligned((size_t)bytes, 64);
+    return s->keys ? RP_OK : base_fail_memory(err, bytes, "bounds of slots");
+}
+
 void slot_bounds_free(slot_bounds *s) {
     if (!s) return;
     base_free(s->slots);
@@ -80,5 +87,6 @@ void slot_bounds_free(slot_bounds *s) {
     base_free(s->runs);
     base_free(s->others);
     base_free(s->keys);
+    if (s->device) s->free_device(s->device);
     base_free(s);
 }

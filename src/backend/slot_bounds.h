@@ -54,8 +54,10 @@ typedef struct slot_bounds {
     int32_t n_slots, n_groups, n_runs;
     uint64_t (*others)[KV_SPAN_BLOCKS]; /* [n_views]: slots that are not listed */
     /* [layers of the KV][KV heads][blocks of 64 groups][largest, smallest][key_dim][64], in f16: the order of keys of a
-       KV block */
+       KV block. In the memory of the backend that filled them in: the host's, or what `device` has; NULL: elsewhere */
     uint16_t *keys;
+    void *device; /* of that backend, which must outlive it; freed by free_device, on the engine's thread */
+    void (*free_device)(void *device);
 } slot_bounds;
 
 /* Lists slots of a context, in its order, those with run_ends[i - 1] <= index < run_ends[i] at rising positions in
@@ -64,6 +66,8 @@ typedef struct slot_bounds {
 int slot_bounds_new(slot_bounds **out, const kv_shape *shape, const kv_context *context, const sequence_slot *slots,
                     int32_t n_slots, const int32_t *run_ends, int32_t n_runs, int32_t most, int32_t end, rp_error *err);
 void slot_bounds_free(slot_bounds *s); /* NULL is fine */
+/* Allocates the keys in the host's memory: for backends. RP_ERR_MEMORY. */
+int slot_bounds_take_keys(slot_bounds *s, const kv_shape *shape, rp_error *err);
 /* Upper bound of its memory for n_slots in n_runs. */
 uint64_t slot_bounds_bytes(const kv_shape *shape, int64_t n_slots, int64_t n_runs);
 

@@ -27,6 +27,12 @@ static inline bool kv_address_is_none(kv_address a) { return a.at == 0; }
 /* Within one allocation. */
 static inline kv_address kv_address_plus(kv_address a, size_t bytes) { return (kv_address){a.at + bytes}; }
 
+/* Rows of bytes whose beginnings are `stride` bytes apart in both places. */
+typedef struct kv_row_copy {
+    kv_address from, to;
+    uint32_t row_bytes, stride, n_rows, unused;
+} kv_row_copy;
+
 typedef struct kv_memory kv_memory;
 
 typedef struct kv_memory_ops {
@@ -36,8 +42,8 @@ typedef struct kv_memory_ops {
     void (*free)(kv_memory *m, kv_address allocation);
     void (*read)(kv_memory *m, kv_address from, size_t bytes, void *to);
     void (*write)(kv_memory *m, const void *from, size_t bytes, kv_address to);
-    /* Copies n rows of row_bytes, whose beginnings are `stride` bytes apart in both. */
-    void (*copy_rows)(kv_memory *m, kv_address from, kv_address to, size_t row_bytes, size_t stride, size_t n);
+    /* Makes n copies together, which do not overlap; from either memory of the backend. */
+    void (*copy_rows)(kv_memory *m, const kv_row_copy *copies, size_t n);
     /* Copies n blocks of `bytes` bytes to the other memory of the backend, all in one direction. layers: whose KV each
      * is, at least, for the order of copies. Whatever uses `to` or writes `from` later finds the copy complete: other
      * operations wait, and so do steps, in the layers that use it. RP_ERR_MEMORY, RP_ERR_IO: the bytes of `to` are

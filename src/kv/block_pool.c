@@ -114,12 +114,6 @@ int kv_pool_new(kv_pool **out, const kv_shape *shape, uint64_t budget_bytes, kv_
     return RP_OK;
 }
 
-void kv_pool_refuse_small(kv_pool *p) {
-    BASE_ASSERT(p->n_blocks == 0 && !kv_format_is_small(p->shape.format));
-    for (size_t f = 0; f < RP_N_KV_FORMATS; f++)
-        if (kv_format_is_small((rp_kv_format)f)) p->plans[f].column_blocks = -1;
-}
-
 void kv_pool_set_home(kv_pool *p, kv_pool *home) {
     BASE_ASSERT(home != p && home->block_bytes == p->block_bytes);
     p->home = home;

@@ -31,9 +31,6 @@ typedef bool (*kv_reclaim_fn)(void *user);
  * format, or a layer that does not fit into its blocks), RP_ERR_MEMORY. */
 int kv_pool_new(kv_pool **out, const kv_shape *shape, uint64_t budget_bytes, kv_memory *memory, rp_error *err);
 void kv_pool_set_budget(kv_pool *p, uint64_t budget_bytes); /* before the first block is taken */
-/* Takes no spans of less than 16 bits from now on, which the memory's owner cannot compute with. Before the first
-   block. */
-void kv_pool_refuse_small(kv_pool *p);
 /* Spans that are made of this pool's take their blocks from `home`: it is of the backend's other memory. */
 void kv_pool_set_home(kv_pool *p, kv_pool *home);
 kv_pool *kv_pool_home(kv_pool *p); /* p, unless another was set */

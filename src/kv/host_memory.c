@@ -26,11 +26,14 @@ static void write_bytes(kv_memory *m, const void *from, size_t bytes, kv_address
     memcpy(kv_host_bytes(to), from, bytes);
 }
 
-static void copy_rows(kv_memory *m, kv_address from, kv_address to, size_t row_bytes, size_t stride, size_t n) {
-    const char *a = kv_host_bytes(from);
-    char *b = kv_host_bytes(to);
+static void copy_rows(kv_memory *m, const kv_row_copy *copies, size_t n) {
     (void)m;
-    for (size_t i = 0; i < n; i++) memcpy(b + i * stride, a + i * stride, row_bytes);
+    for (size_t k = 0; k < n; k++) {
+        const kv_row_copy *c = &copies[k];
+        const char *from = kv_host_bytes(c->from);
+        char *to = kv_host_bytes(c->to);
+        for (size_t at = 0, i = 0; i < c->n_rows; i++, at += c->stride) memcpy(to + at, from + at, c->row_bytes);
+    }
 }
 
 static void *host_pointer(kv_memory *m, kv_address a) {

@@ -92,17 +92,25 @@ static bool same_rows(const slot_rows *r, const uint8_t *a, int slot_a, const ui
 /* Of a slot in the codes of int8 values. */
 static size_t paired_at(const slot_rows *r, int slot) { return (size_t)(slot / 2 * r->paired_dim * 2 + slot % 2); }
 
-void kv_copy_slot(kv_memory *m, const kv_layer *l, bool is_key, kv_address from, int slot_from, kv_address to,
-                  int slot_to) {
+size_t kv_slot_copies(const kv_layer *l, bool is_key, kv_address from, int slot_from, kv_address to, int slot_to,
+                      kv_row_copy *out) {
     const slot_rows r = rows_of(l, is_key);
     BASE_ASSERT(!kv_element_is_encoded(kv_format_side(l->format, is_key)));
     BASE_DCHECK(slot_from >= 0 && slot_from < KV_BLOCK_SLOTS && slot_to >= 0 && slot_to < KV_BLOCK_SLOTS);
-    const kv_address row_from = kv_address_plus(from, r.first + r.unit * (size_t)slot_from);
-    const kv_address row_to = kv_address_plus(to, r.first + r.unit * (size_t)slot_to);
-    m->ops->copy_rows(m, row_from, row_to, r.unit, r.unit * KV_BLOCK_SLOTS, r.n_rows);
-    if (r.paired_dim == 0) return;
-    m->ops->copy_rows(m, kv_address_plus(from, paired_at(&r, slot_from)), kv_address_plus(to, paired_at(&r, slot_to)),
-                      1, 2, (size_t)r.paired_dim);
+    size_t n = 0;
+    if (r.n_rows > 0)
+        out[n++] = (kv_row_copy){.from = kv_address_plus(from, r.first + r.unit * (size_t)slot_from),
+                                 .to = kv_address_plus(to, r.first + r.unit * (size_t)slot_to),
+                                 .row_bytes = (uint32_t)r.unit,
+                                 .stride = (uint32_t)r.unit * KV_BLOCK_SLOTS,
+                                 .n_rows = (uint32_t)r.n_rows};
+    if (r.paired_dim > 0)
+        out[n++] = (kv_row_copy){.from = kv_address_plus(from, paired_at(&r, slot_from)),
+                                 .to = kv_address_plus(to, paired_at(&r, slot_to)),
+                                 .row_bytes = 1,
+                                 .stride = 2,
+                                 .n_rows = (uint32_t)r.paired_dim};
+    return n;
 }
 
 void kv_block_clear_slots(const kv_layer *l, void *block, int from) {

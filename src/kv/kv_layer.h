@@ -85,9 +85,10 @@ void kv_block_unpack(const kv_layer *l, void *block, int n);
 /* Are two slots of two blocks equal, byte for byte, in all heads? Not of an encoded format: its slots share ranges. */
 bool kv_block_same_slot(const kv_layer *l, const void *a, int slot_a, const void *b, int slot_b);
 
-/* Copies a slot of a head's keys or values to a slot of another, byte by byte, within a memory. Not of encoded
-   elements. */
-void kv_copy_slot(kv_memory *m, const kv_layer *l, bool is_key, kv_address from, int slot_from, kv_address to,
-                  int slot_to);
+#define KV_SLOT_COPIES 2
+/* The copies that make a slot of a head's keys or values one of another head's: writes at most KV_SLOT_COPIES, and
+   returns their number. Not of encoded elements. */
+size_t kv_slot_copies(const kv_layer *l, bool is_key, kv_address from, int slot_from, kv_address to, int slot_to,
+                      kv_row_copy *out);
 
 #endif

@@ -22,19 +22,32 @@ static int32_t list_selected(const kv_selection *selection, int32_t layer, int32
     return listed;
 }
 
+/* Copies of a head, which a device makes together. */
+typedef struct slot_copies {
+    kv_row_copy rows[2 * KV_SLOT_COPIES * KV_SPAN_TOKENS];
+    size_t n;
+} slot_copies;
+
 /* indices: of the head's slots, in from. */
-static void copy_slots(const kv_source *from, const int32_t *indices, kv_span *to, int32_t layer, int32_t kv_head) {
+static void copy_slots(const kv_source *from, const int32_t *indices, kv_span *to, int32_t layer, int32_t kv_head,
+                       slot_copies *copies) {
     const kv_layer *l = &to->plan->layers[layer];
     kv_memory *memory = kv_pool_memory(to->pool);
+    copies->n = 0;
     for (int32_t slot = 0, n = kv_span_slots(to, layer, kv_head); slot < n; slot++) {
         const kv_span *s = from[indices[slot]].span;
         const int32_t slot_from = from[indices[slot]].slot, block = slot_from / KV_BLOCK_SLOTS;
         BASE_ASSERT(kv_span_has(s, layer, block));
-        kv_copy_slot(memory, l, true, kv_span_keys(s, layer, block, kv_head), slot_from % KV_BLOCK_SLOTS,
-                     kv_span_keys(to, layer, slot / KV_BLOCK_SLOTS, kv_head), slot % KV_BLOCK_SLOTS);
-        kv_copy_slot(memory, l, false, kv_span_values(s, layer, block, kv_head), slot_from % KV_BLOCK_SLOTS,
-                     kv_span_values(to, layer, slot / KV_BLOCK_SLOTS, kv_head), slot % KV_BLOCK_SLOTS);
+        for (int is_key = 0; is_key < 2; is_key++) {
+            kv_address (*const head)(const kv_span *, int32_t, int32_t, int32_t) =
+                is_key ? kv_span_keys : kv_span_values;
+            copies->n += kv_slot_copies(l, is_key, head(s, layer, block, kv_head), slot_from % KV_BLOCK_SLOTS,
+                                        head(to, layer, slot / KV_BLOCK_SLOTS, kv_head), slot % KV_BLOCK_SLOTS,
+                                        copies->rows + copies->n);
+        }
     }
+    BASE_ASSERT(copies->n <= BASE_ARRAY_LEN(copies->rows));
+    if (copies->n > 0) memory->ops->copy_rows(memory, copies->rows, copies->n);
 }
 
 /* The slots of each head, and the lowest and highest position. */
@@ -60,13 +73,14 @@ static kv_span_form form_of_lists(const kv_span *from, const kv_selection *selec
 int kv_span_collect(kv_span **out, const kv_source *from, const kv_selection *selection, int32_t i, rp_error *err) {
     const int32_t n_kv_heads = selection->n_kv_heads, n_heads = selection->n_layers * n_kv_heads;
     const size_t n_most = (size_t)n_heads * KV_SPAN_TOKENS,
-                 bytes = n_most * 2 * sizeof(int32_t) + (size_t)n_heads * sizeof(uint16_t);
+                 bytes = sizeof(slot_copies) + n_most * 2 * sizeof(int32_t) + (size_t)n_heads * sizeof(uint16_t);
     const kv_span *any = from[0].span;
     *out = NULL;
     if (n_heads > KV_REDUCED_MAX_HEADS)
         return base_fail(err, RP_ERR_LIMIT, "a reduced span of %d heads: at most %d", n_heads, KV_REDUCED_MAX_HEADS);
-    int32_t *positions = base_alloc(bytes), *indices = positions ? positions + n_most : NULL, n = 0;
-    if (!positions) return base_fail_memory(err, bytes, "a span");
+    slot_copies *copies = base_alloc(bytes);
+    if (!copies) return base_fail_memory(err, bytes, "a span");
+    int32_t *positions = (int32_t *)(copies + 1), *indices = positions + n_most, n = 0;
     uint16_t *slots = (uint16_t *)(indices + n_most);
     BASE_ASSERT(any->n_layers == selection->n_layers && span_heads(any) == n_kv_heads);
     BASE_ASSERT(!kv_format_is_encoded(any->plan->shape.format) && i < kv_reduced_spans(selection));
@@ -82,8 +96,8 @@ int kv_span_collect(kv_span **out, const kv_source *from, const kv_selection *se
     const int rc = span_new_of_form(out, kv_pool_home(any->pool), &form, err);
     if (!rc) memcpy((*out)->head_positions, positions, sizeof(*positions) * (size_t)n);
     for (int32_t head = 0, k = 0; !rc && head < n_heads; k += slots[head++])
-        copy_slots(from, indices + k, *out, head / n_kv_heads, head % n_kv_heads);
-    base_free(positions);
+        copy_slots(from, indices + k, *out, head / n_kv_heads, head % n_kv_heads, copies);
+    base_free(copies);
     return rc;
 }
 

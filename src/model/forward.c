@@ -662,5 +662,5 @@ int model_forward_probe(model_forward *f, const model_step *step, float *deviati
     wait_for_kv(step, &f->model->net.layers[last]);
     const bool is_latent = f->model->net.hp.plain_key_dim > 0;
     f->backend->ops->study->deviate(f->backend, last, f->buffers[K], is_latent ? NULL : f->buffers[V], deviations);
-    return RP_OK;
+    return model_forward_finish(f, err);
 }

@@ -43,7 +43,7 @@ int32_t model_probe_layer(const rp_model *m);
 /* Computes deviations[r], the distance between the cached KV of each row's token and the KV that the token would have
  * in this context. It compares the keys and values of model_probe_layer: they depend on the context, unlike those of
  * layer 0 (CacheBlend; Yao et al., 2025). Rows name the slots of their cached KV. Nothing is stored, and no row may
- * request logits. RP_ERR_MEMORY. */
+ * request logits. RP_ERR_MEMORY, RP_ERR_BUDGET, RP_ERR_IO. */
 int model_forward_probe(model_forward *f, const model_step *step, float *deviations, rp_error *err);
 
 #endif

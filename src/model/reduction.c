@@ -106,9 +106,9 @@ static int score_plus(backend *b, reduction_head *h, double *norms, double *scor
     const rp_model *model = h->run->model;
     const int32_t group = model->net.hp.n_heads / model->net.hp.n_kv_heads, n = h->n_slots;
     int rc = RP_OK;
-    for (int32_t k = 0; k < model->net.hp.n_kv_heads; k++) {
-        b->ops->study->read_head(b, h->run->spans, h->run->n_spans, h->layer, k, false,
-                                 h->values + (int64_t)k * n * h->value_dim);
+    for (int32_t k = 0; k < model->net.hp.n_kv_heads && !rc; k++) {
+        rc = b->ops->study->read_head(b, h->run->spans, h->run->n_spans, h->layer, k, false,
+                                      h->values + (int64_t)k * n * h->value_dim, err);
         for (int32_t slot = 0; slot < n; slot++) scores[(int64_t)k * n + slot] = 0;
     }
     for (int32_t layer = 0; layer < model->net.hp.n_layers && !rc; layer++) {
@@ -131,8 +131,10 @@ static int score_layer(reduction_method m, backend *b, reduction_head *h, double
     int rc = RP_OK;
     for (h->kv_head = 0; h->kv_head < kv_shape_heads(shape) && !rc; h->kv_head++) {
         double *own = scores + (int64_t)h->kv_head * h->n_slots;
-        if (reads) b->ops->study->read_head(b, h->run->spans, h->run->n_spans, h->layer, h->kv_head, true, h->keys);
-        if (reads) b->ops->study->read_head(b, h->run->spans, h->run->n_spans, h->layer, h->kv_head, false, h->values);
+        for (int is_key = 0; is_key < 2 && reads && !rc; is_key++)
+            rc = b->ops->study->read_head(b, h->run->spans, h->run->n_spans, h->layer, h->kv_head, is_key,
+                                          is_key ? h->keys : h->values, err);
+        if (rc) break;
         switch (m) {
         case REDUCTION_KVZIP:
             for (int32_t slot = 0; slot < h->n_slots; slot++)

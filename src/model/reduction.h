@@ -80,7 +80,7 @@ typedef struct reduction_queries reduction_queries;
 int reduction_queries_new(reduction_queries **out, const rp_model *model, int32_t n_ctx, reduction_method m,
                           int32_t n_slots, rp_error *err);
 void reduction_queries_free(reduction_queries *q); /* NULL is fine */
-/* Adds the queries of the next span, all of whose rows are computed. RP_ERR_MEMORY. */
+/* Adds the queries of the next span, all of whose rows are computed. RP_ERR_MEMORY, RP_ERR_IO. */
 int reduction_queries_add(reduction_queries *q, backend *b, const kv_span *span, query_record *record, rp_error *err);
 
 /* The KV of a module: a run of complete spans, all but the last of 256 tokens. */
@@ -94,7 +94,7 @@ typedef struct reduction_run {
 } reduction_run;
 
 /* The scores of all slots of a run: *out [layers][KV heads][slots], the caller's (base_free); -INFINITY: not there, or
-   left out. RP_ERR_MEMORY. */
+   left out. RP_ERR_MEMORY, RP_ERR_IO. */
 int reduction_score(float **out, backend *b, reduction_method m, const reduction_run *run, rp_error *err);
 /* Selects a share of the slots by their scores, in 1/1000, rounded up. RP_ERR_MEMORY, RP_ERR_LIMIT. */
 int reduction_select_scored(kv_selection **out, reduction_method m, int32_t permille, const reduction_run *run,

@@ -197,16 +197,19 @@ static void add_attention(const span_attention *x, int32_t n, int64_t dim, doubl
     for (int32_t j = 0; j < n; j++) columns[j] += x->weights[j] / sum;
 }
 
-static void add_span(reduction_queries *q, backend *b, const kv_span *span, query_record *record, span_attention *x) {
+static int add_span(reduction_queries *q, backend *b, const kv_span *span, query_record *record, span_attention *x,
+                    rp_error *err) {
     const model_hparams *hp = &q->model->net.hp;
     const int32_t n = kv_span_tokens(span), group = hp->n_heads / hp->n_kv_heads;
     const int64_t dim = hp->key_dim;
+    int rc = RP_OK;
     for (int32_t l = 0; l < hp->n_layers; l++)
         for (int32_t head = 0; head < hp->n_heads; head++) {
             const int32_t states = q->model->net.layers[l].states, kv_head = head / group;
             const float *weights = q->model->net.layers[l].query_weights.data;
             double *columns = q->sums + ((int64_t)states * hp->n_kv_heads + kv_head) * q->n_slots + q->n_added;
-            if (head % group == 0) b->ops->study->read_head(b, &span, 1, states, kv_head, true, x->keys);
+            if (head % group == 0) rc = b->ops->study->read_head(b, &span, 1, states, kv_head, true, x->keys, err);
+            if (rc) return rc;
             for (int32_t slot = 0; slot < n; slot++) {
                 const float *from = query_record_at(record, l, slot) + head * dim;
                 for (int64_t d = 0; d < dim; d++) x->query[d] = (double)from[d];
@@ -218,6 +221,7 @@ static void add_span(reduction_queries *q, backend *b, const kv_span *span, quer
                 add_attention(x, n, dim, columns);
             }
         }
+    return RP_OK;
 }
 
 int reduction_queries_add(reduction_queries *q, backend *b, const kv_span *span, query_record *record, rp_error *err) {
@@ -225,17 +229,18 @@ int reduction_queries_add(reduction_queries *q, backend *b, const kv_span *span,
                  n_floats = KV_SPAN_TOKENS * dim + dim;
     const size_t bytes = n * sizeof(double) + n_floats * sizeof(float);
     BASE_ASSERT(q->n_added + kv_span_tokens(span) <= q->n_slots && record->n_layers == q->model->net.hp.n_layers);
+    int rc = RP_OK;
     if (q->method == REDUCTION_EXPECTED) add_moments(q, record, kv_span_tokens(span));
     else {
         double *memory = base_alloc(bytes);
         if (!memory) return base_fail_memory(err, bytes, "queries");
         span_attention x = {.query = memory, .weights = memory + dim, .keys = (float *)(memory + n)};
         x.cs = x.keys + KV_SPAN_TOKENS * dim;
-        add_span(q, b, span, record, &x);
+        rc = add_span(q, b, span, record, &x, err);
         base_free(memory);
     }
     q->n_added += kv_span_tokens(span);
-    return RP_OK;
+    return rc;
 }
 
 /* The lower triangle of G = L L', in place. G is positive definite: a multiple of 1 was added. */

@@ -22,7 +22,7 @@ static void the_first_that_can_is_chosen(void **state) {
     assert_true(row->can & BACKEND_STUDIES);
     assert_int_equal(backend_find(&row, NULL, &mock, &err), RP_OK);
     assert_string_equal(row->name, "mock");
-    assert_int_equal(row->can, BACKEND_SMALL_KV | BACKEND_AUTO);
+    assert_int_equal(row->can, BACKEND_AUTO);
 }
 
 static void names_are_exact(void **state) {

@@ -10,7 +10,8 @@
  * (backend/slot_bounds.h). The choice, attention, and the weights that observers get, agree with their slow definitions
  * (naive_choice.h, naive_attention.h); observers get the same bits from rows together and alone, and change nothing.
  *
- * REPRISE_TEST_ROUNDS: worlds of each model and format, of 3.
+ * REPRISE_TEST_ROUNDS: worlds of each model and format, of 3. REPRISE_TEST_DEVICE=vulkan: rows on the device, together
+ * and alone; the slow definitions are the CPU's.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -31,6 +32,7 @@
 #include "support/naive_choice.h"
 #include "support/oracle_run.h"
 #include "support/seed.h"
+#include "support/test_device.h"
 
 #define N_SPANS 24
 #define N_COMMON 6
@@ -63,6 +65,7 @@ typedef struct world {
     const char *name;
     kv_pool *pool;
     engine together, alone;
+    kernel_table kernels;
     kv_span *spans[N_SPANS];
     kv_view common[N_COMMON]; /* their spans, shifts and masks */
     twin twins[MAX_CONTEXTS];
@@ -88,7 +91,7 @@ static engine open_engine(world *w, rp_kv_format format, base_cpu_level level, i
                          .n_ctx = 2048,
                          .n_threads = threads,
                          .max_rows = MAX_ROWS};
-    must(backend_open(&e.backend, "cpu", &w->model->net, &o, &err), &err);
+    must(backend_open(&e.backend, test_device(), &w->model->net, &o, &err), &err);
     must(model_forward_new(&e.forward, w->model, e.backend, MAX_ROWS, MAX_ROWS, &err), &err);
     return e;
 }
@@ -101,7 +104,9 @@ static void close_engine(engine *e) {
 static void fill_block(world *w, kv_span *s, int32_t layer, int32_t block) {
     const kv_layer_shape *shape = &kv_pool_shape(w->pool)->layers[layer];
     const rp_kv_format format = kv_span_layer_format(s, layer);
-    const kernel_table *k = &((cpu_backend *)w->alone.backend)->kernels;
+    const kv_layer *l = kv_span_layer(s, layer);
+    const kernel_table *k = &w->kernels;
+    char *cell = base_calloc(1, l->cell_bytes);
     float x[64];
     for (int32_t i = 0; i < 2 * shape->n_heads * KV_BLOCK_SLOTS; i++) {
         int32_t slot = i % KV_BLOCK_SLOTS, head = i / (2 * KV_BLOCK_SLOTS);
@@ -109,11 +114,13 @@ static void fill_block(world *w, kv_span *s, int32_t layer, int32_t block) {
         int32_t dim = is_key ? shape->key_dim : shape->value_dim;
         assert_true(dim <= 64);
         for (int32_t d = 0; d < dim; d++) x[d] = tiny_random_normal(w->random);
-        void *to = is_key ? cpu_keys(s, layer, block, head) : cpu_values(s, layer, block, head);
+        void *to = cell + (is_key ? 0 : l->key_bytes);
         if (format == RP_KV_F32) (is_key ? k->store_key_f32 : k->store_value_f32)(x, dim, to, slot);
         else if (format == RP_KV_INT8) (is_key ? k->store_key_int8 : k->store_value_int8)(x, dim, to, slot);
         else (is_key ? k->store_key_f16 : k->store_value_f16)(x, dim, to, slot);
+        if (!is_key && slot == KV_BLOCK_SLOTS - 1) kv_span_put_cell(s, layer, block, head, cell); /* the head is full */
     }
+    base_free(cell);
 }
 
 /* The pool's format, or any other that it can hold. */
@@ -243,7 +250,8 @@ static void add_bounds(world *w, twin *t) {
     const kv_shape *shape = kv_pool_shape(w->pool);
     const int64_t n_keys = slot_bounds_blocks(t->bounds[0]) * shape->n_layers * kv_shape_heads(shape) * 2 *
                            shape->layers[0].key_dim * KV_BLOCK_SLOTS;
-    assert_memory_equal(t->bounds[0]->keys, t->bounds[1]->keys, sizeof(uint16_t) * (size_t)n_keys);
+    if (t->bounds[0]->keys) /* in the host's memory */
+        assert_memory_equal(t->bounds[0]->keys, t->bounds[1]->keys, sizeof(uint16_t) * (size_t)n_keys);
 }
 
 static void drop_bounds(twin *t) {
@@ -297,9 +305,11 @@ static void open_world(world *w, const rp_model *m, const char *name, rp_kv_form
     w->reduces = kv_shape_capabilities(&shape).reduces;
     must(base_cpu_detect(&level, &err), &err);
     if (one_in(w, 5)) level = BASE_CPU_GENERIC;
-    must(kv_pool_new(&w->pool, &shape, (uint64_t)1 << 30, NULL, &err), &err);
+    kernel_table_init(&w->kernels, level);
     w->together = open_engine(w, format, level, threads);
     w->alone = open_engine(w, format, level, 1);
+    kv_memory *memory = w->together.backend->ops->memory(w->together.backend); /* the other engine reads it as well */
+    must(kv_pool_new(&w->pool, &shape, (uint64_t)1 << 30, memory, &err), &err);
     w->logits = base_calloc(MAX_ROWS, sizeof(float) * (size_t)m->net.hp.n_vocab);
     w->expected = base_calloc(1, sizeof(float) * (size_t)m->net.hp.n_vocab);
     for (int i = 0; i < N_SPANS; i++) w->spans[i] = make_span(w);
@@ -322,9 +332,9 @@ static void close_world(world *w) {
         kv_context_clear(&w->twins[i].alone);
     }
     for (int i = 0; i < N_SPANS; i++) kv_span_unref(w->spans[i]);
-    close_engine(&w->together);
-    close_engine(&w->alone);
     kv_pool_free(w->pool);
+    close_engine(&w->alone);
+    close_engine(&w->together);
     base_free(w->logits);
     base_free(w->expected);
 }
@@ -951,5 +961,14 @@ int main(void) {
         cmocka_unit_test_prestate(few_rows_keep_every_thread_busy, &random),
         cmocka_unit_test_prestate(a_step_like_the_last_allocates_nothing, &random),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    /* what is not of the CPU's code alone */
+    const struct CMUnitTest of_devices[] = {tests[0], tests[1], tests[5]};
+    if (strcmp(test_device(), "cpu") == 0) return cmocka_run_group_tests(tests, NULL, NULL);
+    const model_network net = {.hp = {.n_embd = 64}};
+    const char *why = vulkan_backend_unavailable(&net, BACKEND_ANY_DEVICE);
+    if (why) {
+        printf("skipped: %s\n", why);
+        return 77;
+    }
+    return cmocka_run_group_tests(of_devices, NULL, NULL);
 }

@@ -112,14 +112,17 @@ static void trap_write(kv_memory *m, const void *from, size_t bytes, kv_address 
     host->ops->write(host, from, bytes, own_address(to, bytes, &use.written));
 }
 
-static void trap_copy_rows(kv_memory *m, kv_address from, kv_address to, size_t row_bytes, size_t stride, size_t n) {
+static void trap_copy_rows(kv_memory *m, const kv_row_copy *copies, size_t n) {
     kv_memory *host = kv_host_memory();
     (void)m;
-    if (n == 0) return;
-    const size_t reach = (n - 1) * stride + row_bytes;
-    uint64_t counted = 0;
-    host->ops->copy_rows(host, own_address(from, reach, &counted), own_address(to, reach, &use.copied), row_bytes,
-                         stride, n);
+    for (size_t k = 0; k < n; k++) {
+        kv_row_copy c = copies[k];
+        const size_t reach = (size_t)(c.n_rows - 1) * c.stride + c.row_bytes;
+        uint64_t counted = 0;
+        c.from = own_address(c.from, reach, &counted);
+        c.to = own_address(c.to, reach, &use.copied);
+        host->ops->copy_rows(host, &c, 1);
+    }
 }
 
 kv_memory *trap_memory(void) {

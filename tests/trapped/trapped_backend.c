@@ -35,11 +35,12 @@ static int encode(backend *b, const kv_span *from, kv_span *to, rp_error *err) {
     return rc;
 }
 
-static void read_head(backend *b, const kv_span *const *run, size_t n, int32_t layer, int32_t kv_head, bool is_key,
-                      float *to) {
+static int read_head(backend *b, const kv_span *const *run, size_t n, int32_t layer, int32_t kv_head, bool is_key,
+                     float *to, rp_error *err) {
     trap_memory_open();
-    cpu->study->read_head(b, run, n, layer, kv_head, is_key, to);
+    const int rc = cpu->study->read_head(b, run, n, layer, kv_head, is_key, to, err);
     trap_memory_close();
+    return rc;
 }
 
 static int bound(backend *b, struct slot_bounds *bounds, const kv_context *context, rp_error *err) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_hits.c: the exactness rule on the device, in a short form (vulkan/exactness is the long one): one prompt with
  * modules that begin inside of blocks, byte by byte the same with and without the cache, in chunks of any size, beside
- * other requests, and from the disk; and other KV keys than the processor's.
+ * other requests, and from the disk, with every quality; and other KV keys than the processor's.
  */
 #define _POSIX_C_SOURCE 200809L /* mkdtemp */
 
@@ -326,30 +326,63 @@ static void expect_refusal(const rp_engine_options *o, int rc, const char *text)
     if (!strstr(err.message, text)) fail_msg("'%s' has no '%s'", err.message, text);
 }
 
-static void what_is_missing_is_refused_by_name(void **state) {
-    rp_device_options device = {.struct_size = sizeof(device), .name = "vulkan"};
+static void what_there_is_not_is_refused_by_name(void **state) {
+    rp_device_options device = {.struct_size = sizeof(device), .name = "vulkan:99"};
     rp_engine_options o = rp_engine_options_defaults();
-    oracle_run run;
     (void)state;
     o.device = &device;
-    o.keep_share = "25%";
-    expect_refusal(&o, RP_ERR_UNSUPPORTED, "cannot judge slots");
-    o.keep_share = NULL;
-    device.name = "vulkan:99";
     expect_refusal(&o, RP_ERR_UNSUPPORTED, "no device of that number");
     device.name = "cuda";
     expect_refusal(&o, RP_ERR_NAME, "there is no device 'cuda'");
     device.name = "vulkan";
     device.ram_bytes = (uint64_t)1 << 20;
     expect_refusal(&o, RP_ERR_BUDGET, "memory");
-    rp_engine *e = open_engine(64, RP_KV_F16, "vulkan", NULL);
-    rp_request req = request(both, RP_REUSE_ON);
-    req.quality = (rp_quality){.mode = RP_QUALITY_FOCUS, .amount = 10};
-    oracle_run_make(&run, e, &req);
-    assert_int_equal(run.rc, RP_ERR_UNSUPPORTED);
-    assert_non_null(strstr(run.err.message, "quality 'focus': the device 'vulkan' cannot judge slots"));
-    oracle_run_free(&run);
-    rp_engine_free(e);
+}
+
+/* Requests whose slots are judged: recomputed tokens by deviation and by attention, reduced KV, slots that each row
+ * chooses. Missed, hit, in chunks of another size, beside another request. */
+static void judged_slots_are_the_same_in_every_schedule(void **state) {
+    static const struct {
+        rp_quality quality;
+        const char *keep, *method;
+    } kinds[] = {{{RP_QUALITY_BLEND, 30}, NULL, NULL},
+                 {{RP_QUALITY_FOCUS, 30}, NULL, NULL},
+                 {{RP_QUALITY_REUSE, 0}, "40%", "snapkv"},
+                 {{RP_QUALITY_REUSE, 0}, "40%", "quest"}};
+    oracle_run plain;
+    (void)state;
+    rp_engine *engines[] = {open_engine(256, RP_KV_F16, "vulkan", NULL), open_engine(37, RP_KV_F16, "vulkan", NULL)};
+    ask(&plain, engines[0], both, RP_REUSE_OFF);
+    for (size_t k = 0; k < BASE_ARRAY_LEN(kinds); k++) {
+        rp_request req = request(both, RP_REUSE_OFF), beside = request(second, RP_REUSE_OFF);
+        oracle_run first, run, other;
+        rp_job *jobs[2];
+        req.quality = kinds[k].quality;
+        req.kv_keep = kinds[k].keep;
+        req.kv_method = kinds[k].method;
+        oracle_run_make(&first, engines[0], &req);
+        must(first.rc, &first.err);
+        assert_false(oracle_run_same(&plain, &first)); /* it is no request of another kind */
+        for (int i = 0; i < 4; i++) {
+            req.reuse = i == 3 ? RP_REUSE_OFF : RP_REUSE_ON;
+            oracle_run_make(&run, engines[i % 2], &req);
+            must(run.rc, &run.err);
+            if (!oracle_run_same(&first, &run)) fail_msg("kind %zu, run %d", k, i);
+            oracle_run_free(&run);
+        }
+        must(oracle_run_submit(&run, engines[1], &req, &jobs[0]), &run.err);
+        must(oracle_run_submit(&other, engines[1], &beside, &jobs[1]), &other.err);
+        oracle_run_finish(&run, jobs[0]);
+        oracle_run_finish(&other, jobs[1]);
+        must(run.rc, &run.err);
+        assert_true(oracle_run_same(&first, &run));
+        oracle_run_free(&run);
+        oracle_run_free(&other);
+        oracle_run_free(&first);
+    }
+    oracle_run_free(&plain);
+    rp_engine_free(engines[0]);
+    rp_engine_free(engines[1]);
 }
 
 int main(void) {
@@ -362,7 +395,8 @@ int main(void) {
         cmocka_unit_test(adapters_change_their_own_rows),
         cmocka_unit_test(the_disk_keeps_devices_apart),
         cmocka_unit_test(states_and_latent_vectors_come_from_the_disk),
-        cmocka_unit_test(what_is_missing_is_refused_by_name),
+        cmocka_unit_test(judged_slots_are_the_same_in_every_schedule),
+        cmocka_unit_test(what_there_is_not_is_refused_by_name),
     };
     rp_device devices[16];
     rp_error err = {0};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_kv.c: KV formats on the device: rows are stored and spans encoded with the CPU's bytes, and attention reads
- * every format as the floats that the CPU decodes.
+ * every format as the floats that the CPU decodes, which the host gets as well.
  *
  *   REPRISE_TEST_SEED=N  other numbers
  */
@@ -178,6 +178,51 @@ static void encoded_blocks_have_the_bytes_of_the_cpu(void **state) {
     }
 }
 
+/* ---- reading ---- */
+
+/* A head of a span is read as what the CPU decodes; slots of a freed block are 0. */
+static void check_read(world *w, const kv_span *s, int32_t layer, int32_t head, bool is_key) {
+    const kv_layer *l = kv_span_layer(s, layer);
+    const size_t dim = is_key ? KEY_DIM : VALUE_DIM;
+    rp_error err = {0};
+    char *cell = malloc(l->cell_bytes);
+    float *x = malloc(sizeof(*x) * N_TOKENS * dim), expected[KEY_DIM];
+    const kv_span *const run[] = {s};
+    must(w->b->ops->study->read_head(w->b, run, 1, layer, head, is_key, x, &err), &err);
+    for (int32_t slot = 0; slot < N_TOKENS; slot++) {
+        const int32_t block = slot / KV_BLOCK_SLOTS;
+        memset(expected, 0, sizeof(expected));
+        if (kv_span_has(s, layer, block)) {
+            kv_span_get_cell(s, layer, block, head, cell);
+            cpu_elements(l, cell + (is_key ? 0 : l->key_bytes), is_key, slot % KV_BLOCK_SLOTS, expected);
+        }
+        assert_memory_equal(x + (size_t)slot * dim, expected, sizeof(*x) * dim);
+    }
+    free(cell), free(x);
+}
+
+static void heads_are_read_as_the_cpu_decodes_them(void **state) {
+    static const rp_kv_format formats[] = {RP_KV_F32, RP_KV_F16, RP_KV_INT8, RP_KV_KIVI4, RP_KV_K4V2, RP_KV_KIVI2};
+    (void)state;
+    for (size_t f = 0; f < BASE_ARRAY_LEN(formats); f++) {
+        const bool is_encoded = kv_format_is_encoded(formats[f]);
+        rp_error err = {0};
+        world w;
+        open_world(&w, is_encoded ? RP_KV_F32 : formats[f]);
+        kv_span *from = new_span(&w, is_encoded ? RP_KV_F32 : formats[f]), *s = from;
+        fill_span(from, false);
+        if (is_encoded) {
+            must(kv_span_new_like(&s, from, formats[f], &err), &err);
+            must(w.b->ops->encode(w.b, from, s, &err), &err);
+            kv_span_unref(from);
+        }
+        for (int i = 0; i < N_LAYERS * N_KV_HEADS * 2; i++)
+            check_read(&w, s, i / 2 / N_KV_HEADS, i / 2 % N_KV_HEADS, i % 2);
+        kv_span_unref(s);
+        close_world(&w);
+    }
+}
+
 /* ---- storing ---- */
 
 /* Of a step that began. */
@@ -326,6 +371,7 @@ static void attention_reads_what_the_cpu_decodes(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(encoded_blocks_have_the_bytes_of_the_cpu),
+        cmocka_unit_test(heads_are_read_as_the_cpu_decodes_them),
         cmocka_unit_test(stored_rows_have_the_bytes_of_the_cpu),
         cmocka_unit_test(attention_reads_what_the_cpu_decodes),
     };

@@ -239,9 +239,15 @@ static void device_memory_keeps_what_is_written(void **state) {
         m->ops->read(m, kv_address_plus(a, 12345), BYTES - 12345, out);
         assert_memory_equal(out, in + 12345, BYTES - 12345);
         m->ops->write(m, out, BYTES, b); /* other bytes at the borders of rows */
-        m->ops->copy_rows(m, kv_address_plus(a, 64), kv_address_plus(b, 128), 100, 4096, 200);
+        const kv_row_copy copies[2] = {
+            {kv_address_plus(a, 64), kv_address_plus(b, 128), 100, 4096, 200, 0},
+            {kv_address_plus(a, 1000), kv_address_plus(b, 1001), 1, 2, 500, 0}, /* odd addresses, every second byte */
+        };
+        m->ops->copy_rows(m, copies, 2);
         m->ops->read(m, b, BYTES, out);
         for (size_t i = 0; i < 200; i++) assert_memory_equal(out + 128 + 4096 * i, in + 64 + 4096 * i, 100);
+        for (size_t i = 0; i < 500; i++) assert_int_equal(out[1001 + 2 * i], in[1000 + 2 * i]);
+        for (size_t i = 0; i < 500; i++) assert_int_equal(out[1002 + 2 * i], in[12345 + 1002 + 2 * i]); /* not copied */
         assert_false(m->ops->has_failed(m));
         m->ops->free(m, b);
         m->ops->free(m, a);

@@ -218,8 +218,8 @@ int cpu_encode(backend *self, const kv_span *from, kv_span *to, rp_error *err);
 /* Slots [begin, end) of a run, as backend_ops.read_head: to + slot * dimension. Needs no backend. */
 void cpu_read_slots(const kv_span *const *run, int32_t layer, int32_t kv_head, bool is_key, int64_t begin, int64_t end,
                     float *to);
-void cpu_read_head(backend *self, const kv_span *const *run, size_t n, int32_t layer, int32_t kv_head, bool is_key,
-                   float *to);
+int cpu_read_head(backend *self, const kv_span *const *run, size_t n, int32_t layer, int32_t kv_head, bool is_key,
+                  float *to, rp_error *err);
 void cpu_deviate(backend *self, int32_t layer, backend_buffer *keys, const backend_buffer *values, float *deviations);
 
 /* cpu_pack_open plans the repacking of the model's matrices, cpu_pack_prepare repacks or maps them, once.

@@ -123,9 +123,11 @@ static void read_slots(void *arg, int64_t begin, int64_t end, int thread) {
     cpu_read_slots(j->run, j->layer, j->kv_head, j->is_key, begin, end, j->to);
 }
 
-void cpu_read_head(backend *self, const kv_span *const *run, size_t n, int32_t layer, int32_t kv_head, bool is_key,
-                   float *to) {
+int cpu_read_head(backend *self, const kv_span *const *run, size_t n, int32_t layer, int32_t kv_head, bool is_key,
+                  float *to, rp_error *err) {
     cpu_backend *b = (cpu_backend *)self;
     read_job j = {.run = run, .layer = layer, .kv_head = kv_head, .is_key = is_key, .to = to};
+    (void)err; /* nothing fails */
     base_threads_for(b->threads, read_slots, &j, kv_span_end(run[n - 1]) - kv_span_position(run[0]), KV_BLOCK_SLOTS);
+    return RP_OK;
 }

@@ -73,6 +73,11 @@ int cpu_bound(backend *self, slot_bounds *bounds, const kv_context *context, rp_
     BASE_ASSERT(bounds->n_kv_heads == b->net->hp.n_kv_heads && bounds->key_dim == b->net->hp.key_dim);
     BASE_ASSERT(bounds->n_views <= context->n_views);
     if (!j.keys) return base_fail_memory(err, bytes, "bounds of slots");
+    const int rc = slot_bounds_take_keys(bounds, &b->shape, err);
+    if (rc) {
+        base_free(j.keys);
+        return rc;
+    }
     base_threads_for(b->threads, fill_blocks, &j,
                      slot_bounds_blocks(bounds) * b->shape.n_layers * b->net->hp.n_kv_heads, 1);
     base_free(j.keys);

@@ -6,7 +6,7 @@
  *
  *   entries   one for each block of each view of each context: positions, shift
  *   sights    what rows see, one for each reach (a window, or none): of each row its blocks and masks, with the
- *             number of slots that it sees before each block
+ *             number of slots that it sees before each block; with reduced spans, one for each KV head of each layer
  *   angles    of each kind of rotation: of the rows' positions, and of the different shifts
  *
  * Attention takes the rows of a step in tiles that fit the scratch of scores and sums: a row's result does not depend
@@ -27,6 +27,12 @@
 
 int32_t vulkan_view_blocks(const kv_view *v) { return BASE_DIV_UP(kv_span_tokens(v->span), KV_BLOCK_SLOTS); }
 
+size_t vulkan_context_blocks(const kv_context *c) {
+    size_t n = 0;
+    for (size_t i = 0; i < c->n_views; i++) n += (size_t)vulkan_view_blocks(&c->views[i]);
+    return n;
+}
+
 /* The number of a shift. Few are different: a prompt moves a module as a whole. */
 static int number_of_shift(vulkan_attention *a, int32_t shift, uint32_t *out, rp_error *err) {
     size_t i = a->n_shifts;
@@ -40,27 +46,44 @@ static int number_of_shift(vulkan_attention *a, int32_t shift, uint32_t *out, rp
     return RP_OK;
 }
 
-/* Positions of a scattered span's slots, on the device; 0: out of memory. */
-static uint64_t place_positions(vulkan_backend *b, const kv_span *span, const int32_t *positions) {
-    const size_t n = (size_t)kv_span_tokens(span);
+/* Positions of n slots, on the device; 0: out of memory. */
+static uint64_t place_positions(vulkan_backend *b, const int32_t *positions, int32_t n) {
     const vulkan_part part = vulkan_arena_take(b, sizeof(*positions) * KV_SPAN_TOKENS);
-    if (part.host) memcpy(part.host, positions, sizeof(*positions) * n);
+    if (part.host) memcpy(part.host, positions, sizeof(*positions) * (size_t)n);
     return part.address;
 }
 
-static int write_view(vulkan_backend *b, const kv_view *v, vulkan_entry *out, rp_error *err) {
+/* layer, kv_head: whose slots a reduced span has; -1: positions are not needed of it. */
+static int write_view(vulkan_backend *b, const kv_view *v, int32_t layer, int32_t kv_head, vulkan_entry *out,
+                      rp_error *err) {
+    const bool is_reduced = kv_span_is_reduced(v->span);
     uint32_t shift;
-    BASE_ASSERT(!kv_span_is_reduced(v->span)); /* BACKEND_STUDIES is missing: nothing reduces spans */
     int rc = number_of_shift(b->attention, v->shift, &shift, err);
     if (rc) return rc;
-    const int32_t *positions = kv_span_positions(v->span, 0, 0);
-    const uint64_t places = positions ? place_positions(b, v->span, positions) : 0;
+    const int32_t *positions =
+        is_reduced && layer < 0 ? NULL : kv_span_positions(v->span, BASE_MAX(layer, 0), BASE_MAX(kv_head, 0));
+    const int32_t n = is_reduced && positions ? kv_span_slots(v->span, layer, kv_head) : kv_span_tokens(v->span);
+    const uint64_t places = positions ? place_positions(b, positions, n) : 0;
     const int32_t first = kv_span_position(v->span) + v->shift;
     for (int32_t i = 0; i < vulkan_view_blocks(v); i++)
         out[i] = (vulkan_entry){.positions = positions ? places + sizeof(int32_t) * KV_BLOCK_SLOTS * (size_t)i : 0,
                                 .first = positions ? v->shift : first + i * KV_BLOCK_SLOTS,
                                 .shift = shift};
     return b->failure.code ? base_fail(err, b->failure.code, "%s", b->failure.message) : RP_OK;
+}
+
+/* The table of all entries; layer, kv_head: as of write_view. */
+static int write_entries(vulkan_backend *b, int32_t layer, int32_t kv_head, vulkan_entry *entries, rp_error *err) {
+    const model_step *step = b->step;
+    int rc = RP_OK;
+    for (int32_t c = 0; c < step->n_contexts && !rc; c++) {
+        vulkan_entry *out = entries + b->attention->first_entry[c];
+        for (size_t i = 0; i < step->contexts[c]->n_views && !rc; i++) {
+            rc = write_view(b, &step->contexts[c]->views[i], layer, kv_head, out, err);
+            out += vulkan_view_blocks(&step->contexts[c]->views[i]);
+        }
+    }
+    return rc;
 }
 
 static int make_entries(vulkan_backend *b, rp_error *err) {
@@ -72,24 +95,22 @@ static int make_entries(vulkan_backend *b, rp_error *err) {
     if ((rc = vulkan_tables_begin(b, err))) return rc;
     if (a->n_entries > MAX_ENTRIES)
         return base_fail(err, RP_ERR_LIMIT, "the contexts of a step have more than 2^26 blocks");
+    a->is_reduced = false;
+    for (int32_t c = 0; c < step->n_contexts; c++)
+        for (size_t i = 0; i < step->contexts[c]->n_views; i++)
+            a->is_reduced |= kv_span_is_reduced(step->contexts[c]->views[i].span);
     const vulkan_part part = vulkan_arena_take(b, sizeof(vulkan_entry) * a->n_entries);
     if (!part.host) return base_fail(err, b->failure.code, "%s", b->failure.message);
     a->entries = part.address;
-    for (int32_t c = 0; c < step->n_contexts && !rc; c++) {
-        vulkan_entry *out = (vulkan_entry *)part.host + a->first_entry[c];
-        for (size_t i = 0; i < step->contexts[c]->n_views && !rc; i++) {
-            rc = write_view(b, &step->contexts[c]->views[i], out, err);
-            out += vulkan_view_blocks(&step->contexts[c]->views[i]);
-        }
-    }
-    return rc;
+    return write_entries(b, -1, -1, part.host, err);
 }
 
 /* ---- what rows see ---- */
 
-/* Appends what a row sees of its context to the blocks; returns their number, and the slots in *n_slots. */
-static size_t see(const vulkan_backend *b, const model_row *row, const vulkan_sight *s, vulkan_row_block *out,
-                  uint32_t *n_slots) {
+/* Appends what a row sees of its context in a KV head of a layer to the blocks; returns their number, and the slots in
+   *n_slots. */
+static size_t see(const vulkan_backend *b, const model_row *row, const vulkan_sight *s, int32_t states, int32_t kv_head,
+                  vulkan_row_block *out, uint32_t *n_slots) {
     const kv_context *c = b->step->contexts[row->context];
     const model_layer layer = {.window = s->window};
     int32_t last;
@@ -98,7 +119,7 @@ static size_t see(const vulkan_backend *b, const model_row *row, const vulkan_si
     size_t n = 0;
     for (size_t i = 0; i < c->n_views; i++)
         for (int32_t block = 0; block < vulkan_view_blocks(&c->views[i]); block++, entry++) {
-            const uint64_t visible = kv_view_visible(&c->views[i], 0, 0, block, last, reach);
+            const uint64_t visible = kv_view_visible(&c->views[i], states, kv_head, block, last, reach);
             if (!visible) continue;
             out[n++] = (vulkan_row_block){entry, before, visible};
             before += (uint32_t)base_popcount64(visible);
@@ -107,21 +128,21 @@ static size_t see(const vulkan_backend *b, const model_row *row, const vulkan_si
     return n;
 }
 
-static int make_sight(vulkan_backend *b, vulkan_sight *s, rp_error *err) {
+/* Of n_heads tables: those of the KV heads of a layer of the KV, or one for all of them. */
+static int make_sight(vulkan_backend *b, vulkan_sight *s, int32_t states, int32_t n_heads, rp_error *err) {
     vulkan_attention *a = b->attention;
     const model_step *step = b->step;
-    const vulkan_part rows = vulkan_arena_take(b, sizeof(vulkan_row) * (size_t)step->n_rows);
+    const vulkan_part rows = vulkan_arena_take(b, sizeof(vulkan_row) * (size_t)step->n_rows * (size_t)n_heads);
     size_t n = 0;
-    for (int32_t r = 0; r < step->n_rows && rows.host; r++) {
-        const kv_context *c = step->contexts[step->rows[r].context];
-        size_t most = 0;
-        for (size_t i = 0; i < c->n_views; i++) most += (size_t)vulkan_view_blocks(&c->views[i]);
+    for (int32_t i = 0; i < step->n_rows * n_heads && rows.host; i++) {
+        const model_row *from = &step->rows[i % step->n_rows];
+        const size_t most = vulkan_context_blocks(step->contexts[from->context]);
         if (base_grow((void **)&a->found, &a->cap_found, n + most, MAX_ENTRIES, sizeof(*a->found)))
             return base_fail_memory(err, (n + most) * sizeof(*a->found), "attention");
-        vulkan_row *row = (vulkan_row *)rows.host + r;
+        vulkan_row *row = (vulkan_row *)rows.host + i;
         row->first_block = (uint32_t)n;
-        row->pos = step->rows[r].pos;
-        row->n_blocks = (uint32_t)see(b, &step->rows[r], s, a->found + n, &row->n_slots);
+        row->pos = from->pos;
+        row->n_blocks = (uint32_t)see(b, from, s, states, i / step->n_rows, a->found + n, &row->n_slots);
         n += row->n_blocks;
         s->most_blocks = BASE_MAX(s->most_blocks, row->n_blocks);
         s->most_slots = BASE_MAX(s->most_slots, row->n_slots);
@@ -133,7 +154,33 @@ static int make_sight(vulkan_backend *b, vulkan_sight *s, rp_error *err) {
     s->host_rows = rows.host;
     s->n_blocks = n;
     s->blocks = blocks.address;
+    s->entries = a->entries;
+    s->row_heads = n_heads > 1 ? (uint32_t)step->n_rows : 0;
     return RP_OK;
+}
+
+/* Entries of the KV heads of a layer, with the positions of reduced spans' slots. */
+static int make_head_entries(vulkan_backend *b, vulkan_sight *s, const model_layer *l, rp_error *err) {
+    const size_t n = b->attention->n_entries;
+    const vulkan_part part = vulkan_arena_take(b, sizeof(vulkan_entry) * n * (size_t)l->n_kv_heads);
+    if (!part.host) return base_fail(err, b->failure.code, "%s", b->failure.message);
+    int rc = RP_OK;
+    for (int32_t h = 0; h < l->n_kv_heads && !rc; h++)
+        rc = write_entries(b, l->states, h, (vulkan_entry *)part.host + (size_t)h * n, err);
+    s->entries = part.address;
+    s->entry_heads = (uint32_t)n;
+    return rc;
+}
+
+/* What rows see in a layer of contexts with reduced spans. false: the step has failed. */
+static bool make_layer_sight(vulkan_backend *b, const model_layer *l, vulkan_sight *out) {
+    rp_error err = {0};
+    *out = (vulkan_sight){.window = l->window};
+    if (b->failure.code) return false;
+    int rc = make_sight(b, out, l->states, l->n_kv_heads, &err);
+    if (!rc && b->net->alibi_slopes) rc = make_head_entries(b, out, l, &err); /* others need no positions */
+    if (rc) vulkan_step_fail(b, rc, &err);
+    return rc == RP_OK;
 }
 
 /* ---- angles ---- */
@@ -159,10 +206,12 @@ int vulkan_attention_begin(vulkan_backend *b, rp_error *err) {
     a->shifts[0] = 0;
     a->chosen = (vulkan_sight){0};
     int rc = make_entries(b, err);
-    for (int32_t i = 0; i < a->n_sights && !rc; i++) {
+    for (int32_t i = 0; i < a->n_sights && !rc && !a->is_reduced; i++) {
         a->sights[i] = (vulkan_sight){.window = a->windows[i]};
-        rc = make_sight(b, &a->sights[i], err);
+        rc = make_sight(b, &a->sights[i], 0, 1, err);
     }
+    if (!rc) rc = vulkan_choices_begin(b, err);
+    if (!rc) rc = vulkan_observers_begin(b, err);
     for (int i = 0; i < VULKAN_ANGLES && !rc; i++)
         if (a->ropes[i]) rc = make_angles(b, i, err);
     return rc;
@@ -170,6 +219,7 @@ int vulkan_attention_begin(vulkan_backend *b, rp_error *err) {
 
 const vulkan_sight *vulkan_sight_of(const vulkan_attention *a, const model_layer *l) {
     int32_t i = 0;
+    BASE_ASSERT(!a->is_reduced);
     while (a->windows[i] != l->window) i++;
     BASE_ASSERT(i < a->n_sights);
     return &a->sights[i];
@@ -218,6 +268,20 @@ void vulkan_store(backend *self, int32_t layer, backend_buffer *keys, const back
 
 /* ---- attending ---- */
 
+void vulkan_write_heads(const kv_span *span, int32_t states, int32_t block, int32_t n_kv_heads, vulkan_head *out) {
+    const rp_kv_format format = kv_span_layer_format(span, states);
+    const uint32_t keys = vulkan_element_of(format, true), values = vulkan_element_of(format, false);
+    const bool is_reduced = kv_span_is_reduced(span);
+    for (int32_t h = 0; h < n_kv_heads; h++) {
+        out[h] = (vulkan_head){.key_element = keys, .value_element = values};
+        if (is_reduced ? block * KV_BLOCK_SLOTS >= kv_span_slots(span, states, h)
+                       : !kv_span_has(span, states, block)) /* out of reach of the window */
+            continue;
+        out[h].keys = kv_span_keys(span, states, block, h).at;
+        out[h].values = kv_span_values(span, states, block, h).at;
+    }
+}
+
 bool vulkan_grow_scratch(vulkan_backend *b, vulkan_buffer *buffer, uint64_t floats) {
     rp_error err = {0};
     if (b->failure.code) return false;
@@ -234,14 +298,7 @@ bool vulkan_grow_scratch(vulkan_backend *b, vulkan_buffer *buffer, uint64_t floa
     return true;
 }
 
-typedef struct tile_args {
-    const model_layer *layer;
-    const vulkan_sight *sight;
-    uint64_t queries, dst, heads;
-    uint32_t first, n_rows, stride, splits;
-} tile_args;
-
-static void record_scores(vulkan_backend *b, const tile_args *t) {
+static void record_scores(vulkan_backend *b, const vulkan_tile *t) {
     const vulkan_attention *at = b->attention;
     const model_layer *l = t->layer;
     const model_rope *rope = l->rope == MODEL_NO_ROPE ? NULL : at->ropes[l->rope];
@@ -250,7 +307,7 @@ static void record_scores(vulkan_backend *b, const tile_args *t) {
                                   .scores = at->scores.address,
                                   .rows = t->sight->rows,
                                   .blocks = t->sight->blocks,
-                                  .entries = at->entries,
+                                  .entries = t->sight->entries,
                                   .heads = t->heads,
                                   .angles = rope ? at->row_angles[l->rope] : 0,
                                   .shifts = rope ? at->shift_angles[l->rope] : 0,
@@ -263,24 +320,28 @@ static void record_scores(vulkan_backend *b, const tile_args *t) {
                                   .stride = t->stride,
                                   .first_row = t->first,
                                   .scale = b->net->hp.score_scale,
-                                  .cap = b->net->hp.score_cap};
+                                  .cap = b->net->hp.score_cap,
+                                  .row_heads = t->sight->row_heads,
+                                  .entry_heads = t->sight->entry_heads};
     const uint32_t groups = BASE_DIV_UP(t->sight->most_blocks, VULKAN_BLOCKS);
     vulkan_dispatch(b, VULKAN_SCORES, b->net->hp.rope_halves, &a, sizeof(a),
                     (uint32_t[]){groups, (uint32_t)l->n_kv_heads, t->n_rows});
 }
 
-static void record_softmax(vulkan_backend *b, const tile_args *t) {
+static void record_softmax(vulkan_backend *b, const vulkan_tile *t) {
     const vulkan_softmax_args a = {.scores = b->attention->scores.address,
                                    .factors = b->attention->factors.address,
                                    .rows = t->sight->rows,
                                    .sinks = vulkan_weight(b, &t->layer->sinks),
                                    .n_heads = (uint32_t)t->layer->n_heads,
                                    .stride = t->stride,
-                                   .first_row = t->first};
+                                   .first_row = t->first,
+                                   .group = (uint32_t)(t->layer->n_heads / t->layer->n_kv_heads),
+                                   .row_heads = t->sight->row_heads};
     vulkan_dispatch(b, VULKAN_SOFTMAX, 0, &a, sizeof(a), (uint32_t[]){(uint32_t)t->layer->n_heads, t->n_rows, 1});
 }
 
-static void record_values(vulkan_backend *b, const tile_args *t) {
+static void record_values(vulkan_backend *b, const vulkan_tile *t) {
     const vulkan_attention *at = b->attention;
     const model_layer *l = t->layer;
     const vulkan_values_args a = {.scores = at->scores.address,
@@ -293,7 +354,8 @@ static void record_values(vulkan_backend *b, const tile_args *t) {
                                   .value_dim = (uint32_t)l->value_dim,
                                   .stride = t->stride,
                                   .first_row = t->first,
-                                  .splits = t->splits};
+                                  .splits = t->splits,
+                                  .row_heads = t->sight->row_heads};
     vulkan_dispatch(b, VULKAN_VALUES, b->net->hp.plain_key_dim > 0, &a, sizeof(a),
                     (uint32_t[]){t->splits, (uint32_t)l->n_kv_heads, t->n_rows});
     const vulkan_join_args join = {.sums = at->sums.address,
@@ -304,7 +366,9 @@ static void record_values(vulkan_backend *b, const tile_args *t) {
                                    .value_dim = (uint32_t)l->value_dim,
                                    .first_row = t->first,
                                    .splits = t->splits,
-                                   .n_rows = t->n_rows};
+                                   .n_rows = t->n_rows,
+                                   .group = (uint32_t)(l->n_heads / l->n_kv_heads),
+                                   .row_heads = t->sight->row_heads};
     const uint64_t n = BASE_DIV_UP((uint64_t)t->n_rows * join.n_heads * join.value_dim, 64);
     vulkan_dispatch(b, VULKAN_JOIN, 0, &join, sizeof(join), (uint32_t[]){(uint32_t)BASE_MIN(n, 8192), 1, 1});
 }
@@ -313,18 +377,27 @@ void vulkan_attend(backend *self, int32_t layer, const backend_buffer *queries, 
     vulkan_backend *b = vulkan(self);
     vulkan_attention *at = b->attention;
     const model_layer *l = &b->net->layers[layer];
-    vulkan_memory_await_contexts(b->memory, l->states);
-    const vulkan_sight *s = l->is_chosen ? &at->chosen : vulkan_sight_of(at, l);
+    vulkan_sight own, chosen;
+    const vulkan_sight *s = l->is_chosen ? &at->chosen : at->is_reduced ? &own
+                                                                        : vulkan_sight_of(at, l);
     const uint64_t heads = (uint64_t)l->n_heads, rows = (uint64_t)b->step->n_rows;
-    BASE_ASSERT(s->rows != 0 || b->failure.code); /* an indexer chose in this step */
+    BASE_ASSERT(s != &at->chosen || s->rows != 0 || b->failure.code); /* an indexer chose in this step */
+    BASE_ASSERT(!l->is_chosen || (!at->is_reduced && !at->choosers)); /* KV of indexers is not reduced */
     BASE_ASSERT(queries->width == l->n_heads * l->key_dim && dst->width == l->n_heads * l->value_dim);
-    tile_args t = {.layer = l,
-                   .sight = s,
-                   .queries = queries->memory.address,
-                   .dst = dst->memory.address,
-                   .heads = vulkan_heads(b, layer),
-                   .stride = BASE_DIV_UP(BASE_MAX(s->most_slots, 1), 64) * 64,
-                   .splits = BASE_DIV_UP(BASE_MAX(s->most_slots, 1), VULKAN_SPLIT)};
+    vulkan_memory_await_contexts(b->memory, l->states);
+    vulkan_record_queries(b, layer, queries);
+    if (s == &own && !make_layer_sight(b, l, &own)) return;
+    if (at->choosers) {
+        if (!vulkan_choose_slots(b, l, queries, s, &chosen)) return;
+        s = &chosen;
+    }
+    vulkan_tile t = {.layer = l,
+                     .sight = s,
+                     .queries = queries->memory.address,
+                     .dst = dst->memory.address,
+                     .heads = vulkan_heads(b, layer),
+                     .stride = BASE_DIV_UP(BASE_MAX(s->most_slots, 1), 64) * 64,
+                     .splits = BASE_DIV_UP(BASE_MAX(s->most_slots, 1), VULKAN_SPLIT)};
     const uint64_t row_floats = heads * (t.stride + (uint64_t)t.splits * (uint64_t)l->value_dim);
     const uint64_t at_once = BASE_MIN(BASE_MAX(VULKAN_TILE_BYTES / sizeof(float) / row_floats, 1), rows);
     if (!vulkan_grow_scratch(b, &at->scores, at_once * heads * t.stride) ||
@@ -336,8 +409,10 @@ void vulkan_attend(backend *self, int32_t layer, const backend_buffer *queries, 
         t.n_rows = (uint32_t)BASE_MIN(at_once, rows - r);
         record_scores(b, &t);
         record_softmax(b, &t);
+        vulkan_observe_tile(b, &t);
         record_values(b, &t);
     }
+    vulkan_observe_layer(b, layer);
 }
 
 /* ---- life ---- */
@@ -370,6 +445,11 @@ void vulkan_attention_free(vulkan_backend *b) {
     vulkan_give(b, &a->sums);
     vulkan_give(b, &a->index_scores);
     vulkan_give(b, &a->chosen_blocks);
+    vulkan_give(b, &a->bounds);
+    vulkan_give(b, &a->bound_rows);
+    vulkan_give(b, &a->bound_blocks);
+    vulkan_give(b, &a->deviations);
+    vulkan_observers_free(b);
     base_free(a->first_entry);
     base_free(a->shifts);
     base_free(a->found);

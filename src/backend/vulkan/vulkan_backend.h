@@ -15,10 +15,13 @@
  *   vulkan_attention.c   storing KV, attention over views
  *   vulkan_tables.c      addresses of KV, kept between steps
  *   vulkan_indexer.c     indexers: keys, and the choice of what attention sees
+ *   vulkan_slot_bounds.c slots that rows choose anew
+ *   vulkan_observers.c   what rows attend to
+ *   vulkan_study.c       deviation of recomputed KV, norms of what values add
  *   vulkan_streams.c     several streams of the residual (AltUp), sparse activations
  *   vulkan_recurrence.c  states of recurrent layers, their scans
  *   vulkan_adapters.c    LoRA adapters of rows
- *   vulkan_kv.c          elements of KV formats, encoding of spans
+ *   vulkan_kv.c          elements of KV formats: encoding of spans, reading of heads
  *   shaders/             what the device computes
  *
  * Operations record commands; nothing is computed before `submit` (backend.h). A failure while recording is kept and
@@ -95,6 +98,7 @@ typedef struct vulkan_copies {
     vulkan_batch_slot batches[VULKAN_BATCH_SLOTS];
     unsigned next, next_batch;
     vulkan_stream down; /* of copies that are awaited */
+    vulkan_stream rows; /* of copies of rows, in the queue and the timeline of steps */
     vulkan_buffer unstaging;
     vulkan_block_copy *queued; /* [n_queued] */
     size_t n_queued, cap_queued;
@@ -109,7 +113,7 @@ typedef struct vulkan_backend {
     backend base;
     const model_network *net;
     kv_shape shape;
-    int32_t n_ctx, max_rows;
+    int32_t n_ctx, n_threads, max_rows;
     vulkan_device *device;
     vulkan_timeline timeline; /* of steps: their parts */
     vulkan_stream stream;     /* of steps */
@@ -202,9 +206,9 @@ int vulkan_copies_await(vulkan_copies *c, const vulkan_block *blocks, size_t n, 
 uint64_t vulkan_copies_before(vulkan_copies *c, const vulkan_block *block, bool for_write);
 /* Fault injection (tests): bytes of blocks of a batch, at least. */
 extern uint64_t vulkan_batch_bytes;
-/* Rows within device memory: n of row_bytes, each `stride` bytes after the last one. */
-int vulkan_copy_rows(vulkan_copies *c, const vulkan_region *from, const vulkan_region *to, uint64_t row_bytes,
-                     uint64_t stride, size_t n, rp_error *err);
+/* Rows within the memory that the device reaches, after all copies so far; waits for them. The device is apart. Any
+ * thread. */
+int vulkan_copy_rows(vulkan_copies *c, const kv_row_copy *copies, size_t n, rp_error *err);
 
 /* ---- weights ---- */
 
@@ -237,6 +241,14 @@ void vulkan_dispatch(vulkan_backend *b, vulkan_shader shader, uint32_t variant, 
                      const uint32_t groups[3]);
 void vulkan_dispatch_beside(vulkan_backend *b, vulkan_shader shader, uint32_t variant, const void *arguments,
                             size_t bytes, const uint32_t groups[3]);
+/* Records a copy of a buffer's first bytes, after all commands before it. */
+void vulkan_record_copy(vulkan_backend *b, const vulkan_buffer *from, const vulkan_buffer *to, uint64_t to_at,
+                        uint64_t bytes);
+/* Computes what was recorded, and returns a buffer's first bytes on the host, until the next read; the step may go on.
+   NULL: it has failed. */
+const void *vulkan_read_now(vulkan_backend *b, const vulkan_buffer *from, uint64_t bytes);
+/* Begins what is no part of a step, and forgets an earlier step's failure. `submit` and `finish` end it. */
+void vulkan_step_anew(vulkan_backend *b);
 /* Records an operation on elements: rows x width. */
 void vulkan_element_op_record(vulkan_backend *b, uint32_t op, const vulkan_elements_args *a);
 
@@ -305,9 +317,20 @@ void vulkan_adapt(backend *self, const backend_buffer *src, const int32_t *indic
 
 /* ---- KV formats ---- */
 
+int vulkan_read_head(backend *self, const kv_span *const *run, size_t n, int32_t layer, int32_t kv_head, bool is_key,
+                     float *to, rp_error *err);
 /* A VULKAN_ELEMENT_* of shaders. */
 uint32_t vulkan_element_of(rp_kv_format format, bool is_key);
 int vulkan_encode(backend *self, const kv_span *from, kv_span *to, rp_error *err);
+
+/* ---- operations that judge slots ---- */
+
+extern const backend_study vulkan_study;
+int vulkan_bound(backend *self, struct slot_bounds *bounds, const kv_context *context, rp_error *err);
+void vulkan_observe_input(backend *self, const backend_buffer *input);
+void vulkan_deviate(backend *self, int32_t layer, backend_buffer *keys, const backend_buffer *values,
+                    float *deviations);
+int vulkan_output_norms(backend *self, int32_t layer, const float *values, int32_t n, double *norms, rp_error *err);
 
 /* ---- networks ---- */
 

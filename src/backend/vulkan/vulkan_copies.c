@@ -28,6 +28,7 @@
 
 #define STAGING_BYTES ((uint64_t)4 << 20)
 #define COPY_REGIONS 64 /* of one command */
+#define MOST_GROUPS 32768
 #define MAX_QUEUED ((size_t)1 << 24)
 #define MOST_BATCHES 8 /* of one flush, besides evictions: half of the slots */
 
@@ -50,6 +51,7 @@ int vulkan_copies_open(vulkan_copies *c, vulkan_backend *b, rp_error *err) {
     c->backend = b;
     int rc = vulkan_timeline_new(&c->timeline, d, err);
     if (!rc) rc = vulkan_stream_new(&c->down, d, &d->copy_queue, &c->timeline, err);
+    if (!rc && is_staged) rc = vulkan_stream_new(&c->rows, d, &d->queue, &b->timeline, err);
     for (int i = 0; i < VULKAN_STAGING_SLOTS && !rc; i++)
         rc = vulkan_stream_new(&c->up[i].stream, d, &d->copy_queue, &c->timeline, err);
     for (int i = 0; i < VULKAN_BATCH_SLOTS && !rc && is_staged; i++)
@@ -72,6 +74,7 @@ void vulkan_copies_close(vulkan_copies *c) {
     }
     for (int i = 0; i < VULKAN_BATCH_SLOTS; i++) vulkan_stream_free(&c->batches[i].stream);
     vulkan_stream_free(&c->down);
+    vulkan_stream_free(&c->rows);
     vulkan_give(c->backend, &c->unstaging);
     if (c->times) d->vk.vkDestroyQueryPool(d->handle, c->times, NULL);
     vulkan_timeline_free(&c->timeline);
@@ -360,32 +363,40 @@ int vulkan_download(vulkan_copies *c, const vulkan_region *from, void *to, rp_er
 
 /* ---- rows ---- */
 
-static int copy_rows(vulkan_copies *c, const vulkan_region *from, const vulkan_region *to, uint64_t row_bytes,
-                     uint64_t stride, size_t n, rp_error *err) {
-    VkBufferCopy regions[COPY_REGIONS], region = {from->at, to->at, row_bytes};
-    uint64_t last;
-    int rc = last_before(c, from->blocks, from->n_blocks, false, &last, err);
-    if (!rc) rc = last_before(c, to->blocks, to->n_blocks, true, &last, err);
-    if (!rc) rc = begin_copies(&c->down, err);
+/* Copies of rows, by a shader, since rows are as short as an element: in the queue of steps, after all copies. The table
+ * is in a staging buffer. */
+static int copy_rows(vulkan_copies *c, const kv_row_copy *copies, size_t n, rp_error *err) {
+    vulkan_staging_slot *slot = &c->up[c->next++ % VULKAN_STAGING_SLOTS];
+    vulkan_device *d = c->backend->device;
+    vulkan_after after = {0};
+    VkPipeline pipeline;
+    int rc = vulkan_pipeline(d, VULKAN_COPY_ROWS, 0, &pipeline, err);
+    if (!rc) rc = flush(c, err);
+    if (!rc) rc = vulkan_stream_wait(&slot->stream, err); /* until its staging buffer is free */
+    if (!rc) rc = begin_copies(&c->rows, err);
     if (rc) return rc;
-    for (size_t done = 0; done < n;) {
-        uint32_t k = 0;
-        for (; k < COPY_REGIONS && done < n; k++, done++) {
-            regions[k] = region;
-            region.srcOffset += stride;
-            region.dstOffset += stride;
-        }
-        record_copy(&c->down, from->buffer->handle, to->buffer->handle, regions, k);
-    }
-    return complete(c, err);
+    memcpy(slot->staging.mapped, copies, sizeof(*copies) * n);
+    const vulkan_copy_rows_args a = {slot->staging.address, (uint32_t)n};
+    d->vk.vkCmdBindPipeline(c->rows.commands, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline);
+    d->vk.vkCmdPushConstants(c->rows.commands, d->layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, sizeof(a), &a);
+    d->vk.vkCmdDispatch(c->rows.commands, (uint32_t)BASE_MIN(n, MOST_GROUPS), 1, 1);
+    vulkan_stream_barrier(&c->rows);
+    if (d->overlaps) after = (vulkan_after){&c->timeline, atomic_load(&c->timeline.submitted)};
+    rc = vulkan_stream_submit(&c->rows, after, err);
+    return rc ? rc : vulkan_stream_wait(&c->rows, err);
 }
 
-int vulkan_copy_rows(vulkan_copies *c, const vulkan_region *from, const vulkan_region *to, uint64_t row_bytes,
-                     uint64_t stride, size_t n, rp_error *err) {
-    int rc, n_tries = 0;
+int vulkan_copy_rows(vulkan_copies *c, const kv_row_copy *copies, size_t n, rp_error *err) {
+    const size_t at_once = STAGING_BYTES / sizeof(*copies);
+    int rc = RP_OK;
+    BASE_ASSERT(vulkan_device_is_apart(c->backend->device)); /* else there is no staging buffer */
     pthread_mutex_lock(&c->lock);
-    do rc = copy_rows(c, from, to, row_bytes, stride, n, err);
-    while (is_tried_again(rc, &n_tries));
+    for (size_t done = 0; done < n && !rc; done += at_once) {
+        int n_tries = 0;
+        do rc = copy_rows(c, copies + done, BASE_MIN(n - done, at_once), err);
+        while (is_tried_again(rc, &n_tries));
+    }
     pthread_mutex_unlock(&c->lock);
+    if (!rc) atomic_fetch_add(&c->to_device_bytes, sizeof(*copies) * n);
     return rc;
 }

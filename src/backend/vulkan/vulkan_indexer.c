@@ -101,7 +101,7 @@ void vulkan_index_choose(backend *self, int32_t layer, const backend_buffer *que
                                                  .scores = at->index_scores.address,
                                                  .rows = s->rows,
                                                  .blocks = s->blocks,
-                                                 .entries = at->entries,
+                                                 .entries = s->entries,
                                                  .keys = keys,
                                                  .angles = at->row_angles[l->rope],
                                                  .shifts = at->shift_angles[l->rope],

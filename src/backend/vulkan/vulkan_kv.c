@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* vulkan_kv.c: elements of KV formats, and the encoding of complete spans, on the device. A task is the keys or values
- * of one head in a block:
+/* vulkan_kv.c: elements of KV formats, the encoding of complete spans, and reading of heads, on the device. A task is
+ * the keys or values of one head in a block:
  *
  *   block of `from` --kv_read--> floats [slots][dimension], scratch --kv_encode--> block of `to`
  *
  * A head's bytes are a function of its own slots, and those of the CPU for the same slots (shaders/kv_rounding.glsl).
- * What has the same elements in both is copied.
+ * What has the same elements in both is copied. Heads are read by the first half: as floats, which the host gets.
  */
+#include <string.h>
+
 #include "backend/vulkan/vulkan_backend.h"
 #include "base/check.h"
 #include "base/compiler.h"
@@ -103,21 +105,92 @@ static void record_encoding(encoding *e) {
     record_batch(e);
 }
 
+static int reserve_floats(vulkan_backend *b, rp_error *err) {
+    if (b->kv_floats.handle) return RP_OK;
+    return vulkan_take(b, VULKAN_ON_DEVICE, FLOATS_BYTES, "elements of KV", &b->kv_floats, err);
+}
+
 int vulkan_encode(backend *self, const kv_span *from, kv_span *to, rp_error *err) {
     vulkan_backend *b = vulkan(self);
     encoding e = {.b = b, .from = from, .to = to};
     BASE_ASSERT(kv_span_tokens(from) == kv_span_tokens(to) && !kv_span_is_sealed(to)); /* kv_span_new_like */
     BASE_ASSERT(kv_format_is_encoded(kv_span_format(to)) && !kv_format_is_encoded(kv_span_format(from)));
-    if (!b->kv_floats.handle) {
-        const int rc = vulkan_take(b, VULKAN_ON_DEVICE, FLOATS_BYTES, "the encoding of KV", &b->kv_floats, err);
-        if (rc) return rc;
-    }
-    if (!b->stream.is_recording) b->failure = (rp_error){0}; /* of an earlier step */
-    const int rc = vulkan_copies_flush(&b->copies, err);
+    const int rc = reserve_floats(b, err);
     if (rc) return rc;
-    vulkan_step_continue(b);
-    vulkan_step_after(b, atomic_load(&b->copies.timeline.submitted)); /* of blocks that it reads, or takes */
+    vulkan_step_anew(b);
     record_encoding(&e);
     b->base.ops->submit(self, NULL, 0);
     return b->base.ops->finish(self, err);
+}
+
+/* ---- reading ---- */
+
+/* A head of a run of spans, whose slots are numbered from its first. */
+typedef struct head_reading {
+    vulkan_backend *b;
+    const kv_span *const *run;
+    int32_t layer, kv_head, n_slots;
+    uint32_t dim;
+    bool is_key;
+} head_reading;
+
+/* Is a slot's block there? */
+static bool has_slot(const head_reading *h, int32_t slot) {
+    return kv_span_has(h->run[slot / KV_SPAN_TOKENS], h->layer, slot % KV_SPAN_TOKENS / KV_BLOCK_SLOTS);
+}
+
+/* The task of the block that begins with a slot; its floats follow `first`'s, the first of the batch. */
+static vulkan_kv_task block_task(const head_reading *h, int32_t slot, int32_t first) {
+    const kv_span *s = h->run[slot / KV_SPAN_TOKENS];
+    const int32_t block = slot % KV_SPAN_TOKENS / KV_BLOCK_SLOTS;
+    BASE_DCHECK(!kv_span_is_reduced(s));
+    return (vulkan_kv_task){
+        .head = (h->is_key ? kv_span_keys : kv_span_values)(s, h->layer, block, h->kv_head).at,
+        .floats = h->b->kv_floats.address + sizeof(float) * h->dim * (uint64_t)(slot - first),
+        .element = vulkan_element_of(kv_span_layer_format(s, h->layer), h->is_key),
+        .dim = h->dim,
+        .n = (uint32_t)BASE_MIN(h->n_slots - slot, KV_BLOCK_SLOTS),
+        .is_key = h->is_key};
+}
+
+/* Reads slots [first, end), the first of a block. */
+static int read_slots(const head_reading *h, int32_t first, int32_t end, float *to, rp_error *err) {
+    vulkan_backend *b = h->b;
+    const size_t n_blocks = BASE_DIV_UP((size_t)(end - first), KV_BLOCK_SLOTS),
+                 bytes = sizeof(float) * h->dim * (size_t)(end - first);
+    vulkan_step_anew(b);
+    const vulkan_part tasks = vulkan_arena_take(b, sizeof(vulkan_kv_task) * n_blocks);
+    if (tasks.host) {
+        vulkan_kv_task *out = tasks.host;
+        for (int32_t slot = first; slot < end; slot += KV_BLOCK_SLOTS)
+            if (has_slot(h, slot)) *out++ = block_task(h, slot, first);
+        const vulkan_kv_args a = {tasks.address};
+        vulkan_dispatch(b, VULKAN_KV_READ, 0, &a, sizeof(a),
+                        (uint32_t[]){(uint32_t)(out - (vulkan_kv_task *)tasks.host), KV_BLOCK_SLOTS, 1});
+    }
+    const void *floats = vulkan_read_now(b, &b->kv_floats, bytes);
+    if (!floats) return b->base.ops->finish(&b->base, err);
+    memcpy(to + (size_t)first * h->dim, floats, bytes);
+    for (int32_t slot = first; slot < end; slot++)
+        if (!has_slot(h, slot)) memset(to + (size_t)slot * h->dim, 0, sizeof(*to) * h->dim);
+    return RP_OK;
+}
+
+int vulkan_read_head(backend *self, const kv_span *const *run, size_t n, int32_t layer, int32_t kv_head, bool is_key,
+                     float *to, rp_error *err) {
+    const kv_layer *l = kv_span_layer(run[0], layer);
+    const head_reading h = {.b = vulkan(self),
+                            .run = run,
+                            .layer = layer,
+                            .kv_head = kv_head,
+                            .n_slots = kv_span_end(run[n - 1]) - kv_span_position(run[0]),
+                            .dim = (uint32_t)(is_key ? l->key_dim : l->value_dim),
+                            .is_key = is_key};
+    const int32_t at_once = (int32_t)BASE_MIN(FLOATS_BYTES / (sizeof(float) * h.dim * KV_BLOCK_SLOTS), MOST_TASKS) *
+                            KV_BLOCK_SLOTS; /* whole blocks */
+    int rc = reserve_floats(h.b, err);
+    BASE_ASSERT(at_once > 0);
+    for (int32_t slot = 0; slot < h.n_slots && !rc; slot += at_once)
+        rc = read_slots(&h, slot, BASE_MIN(slot + at_once, h.n_slots), to, err);
+    return rc;
 }

@@ -164,22 +164,24 @@ static void memory_write(kv_memory *self, const void *from, size_t bytes, kv_add
     note_failure(of(self), rc, &err);
 }
 
-static void memory_copy_rows(kv_memory *self, kv_address from, kv_address to, size_t row_bytes, size_t stride,
-                             size_t n) {
+/* The device reaches all of its memory, and the host's. */
+static void memory_copy_rows(kv_memory *self, const kv_row_copy *copies, size_t n) {
     vulkan_memory *m = of(self);
-    const allocation a = find(m, from.at), b = find(m, to.at);
     rp_error err = {0};
-    if (n == 0) return;
-    const vulkan_region source = region_of(&a, from.at, (n - 1) * stride + row_bytes),
-                        target = region_of(&b, to.at, (n - 1) * stride + row_bytes);
-    const bool are_mapped = a.buffer.mapped && b.buffer.mapped;
-    int rc = await_copies(m, &source, false, &err);
-    if (!rc) rc = await_copies(m, &target, true, &err);
-    for (size_t i = 0; i < n && !rc && are_mapped; i++)
-        memcpy(b.buffer.mapped + target.at + i * stride, a.buffer.mapped + source.at + i * stride, row_bytes);
-    if (!rc && !are_mapped)
-        rc = vulkan_copy_rows(&m->backend->copies, &source, &target, row_bytes, stride, n, &err);
-    note_failure(m, rc, &err);
+    if (n > 0 && vulkan_device_is_apart(m->backend->device)) {
+        const int rc = vulkan_copy_rows(&m->backend->copies, copies, n, &err);
+        note_failure(m, rc, &err);
+        return;
+    }
+    for (size_t k = 0; k < n; k++) {
+        const kv_row_copy *c = &copies[k];
+        const vulkan_buffer a = find(m, c->from.at).buffer, b = find(m, c->to.at).buffer;
+        const uint64_t from = c->from.at - a.address, to = c->to.at - b.address,
+                       reach = (uint64_t)(c->n_rows - 1) * c->stride + c->row_bytes;
+        BASE_ASSERT(c->n_rows > 0 && from + reach <= a.bytes && to + reach <= b.bytes);
+        for (uint64_t i = 0, at = 0; i < c->n_rows; i++, at += c->stride)
+            memcpy(b.mapped + to + at, a.mapped + from + at, c->row_bytes);
+    }
 }
 
 static int memory_copy_blocks(kv_memory *self, const kv_address *from, const kv_address *to, const int32_t *layers,

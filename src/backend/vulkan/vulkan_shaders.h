@@ -33,7 +33,14 @@
     X(GATE, "recurrent_gate", 0, 0)         /* variant: 1: sigmoids */ \
     X(STREAMS, "streams", 0, 0)             /* variant: vulkan_stream_op */ \
     X(INDEX_SCORES, "index_scores", 0, 0)   /* variant: as of STORE */ \
-    X(INDEX_CHOOSE, "index_choose", 0, 0)
+    X(INDEX_CHOOSE, "index_choose", 0, 0) \
+    X(COPY_ROWS, "copy_rows", 0, 0) \
+    X(OBSERVE, "observe", 0, 0) \
+    X(DEVIATE, "deviate", 0, 0) /* variant: as of STORE */ \
+    X(BOUND_KEYS, "bound_keys", 0, 0) \
+    X(CHOICE_BOUNDS, "choice_bounds", 0, 0) /* variant: as of STORE */ \
+    X(CHOICE_HIGHEST, "choice_highest", 0, 0) \
+    X(CHOICE_MASKS, "choice_masks", 0, 0)
 
 typedef enum vulkan_shader {
 #define X(NAME, file, by_type, rows) VULKAN_##NAME,
@@ -63,7 +70,8 @@ typedef enum vulkan_element_op {
 
 typedef enum vulkan_norm_kind { VULKAN_RMS_NORM,
                                 VULKAN_LAYER_NORM,
-                                VULKAN_LENGTH } vulkan_norm_kind;
+                                VULKAN_LENGTH,
+                                VULKAN_INVERSE_LENGTH } vulkan_norm_kind;
 
 typedef enum vulkan_convolve_op { VULKAN_CONVOLVE_SILU,
                                   VULKAN_CONVOLVE_GATED, /* short convolutions */
@@ -100,27 +108,29 @@ typedef struct vulkan_norm_args {
 typedef struct vulkan_store_args {
     uint64_t keys, values, angles, slots;
     uint32_t n_heads, key_dim, value_dim, rot_dim;
+    uint64_t deviations;
 } vulkan_store_args;
 
 typedef struct vulkan_scores_args {
     uint64_t queries, scores, rows, blocks, entries, heads, angles, shifts, weights, slopes;
     uint32_t n_heads, n_kv_heads, key_dim, rot_dim, stride, first_row;
     float scale, cap;
+    uint32_t row_heads, entry_heads;
 } vulkan_scores_args;
 
 typedef struct vulkan_softmax_args {
     uint64_t scores, factors, rows, sinks;
-    uint32_t n_heads, stride, first_row;
+    uint32_t n_heads, stride, first_row, group, row_heads;
 } vulkan_softmax_args;
 
 typedef struct vulkan_values_args {
     uint64_t scores, sums, rows, blocks, heads;
-    uint32_t n_heads, n_kv_heads, value_dim, stride, first_row, splits;
+    uint32_t n_heads, n_kv_heads, value_dim, stride, first_row, splits, row_heads;
 } vulkan_values_args;
 
 typedef struct vulkan_join_args {
     uint64_t sums, factors, rows, dst;
-    uint32_t n_heads, value_dim, first_row, splits, n_rows;
+    uint32_t n_heads, value_dim, first_row, splits, n_rows, group, row_heads;
 } vulkan_join_args;
 
 typedef struct vulkan_route_args {
@@ -170,7 +180,42 @@ typedef struct vulkan_index_choose_args {
     uint32_t stride, first_row, top_k;
 } vulkan_index_choose_args;
 
-/* ---- tables that the host makes for each step (shaders/attention.glsl, store.glsl, recurrence.glsl) ---- */
+typedef struct vulkan_copy_rows_args {
+    uint64_t copies; /* kv_row_copy */
+    uint32_t n;
+} vulkan_copy_rows_args;
+
+typedef struct vulkan_observe_args {
+    uint64_t scores, factors, rows, blocks, norms, dst;
+    uint32_t first_entry, n_entries, n_heads, group, heads_of_list, stride, row_heads, first_row, begin, end, one,
+        maximum, adds;
+} vulkan_observe_args;
+
+typedef struct vulkan_bound_keys_args {
+    uint64_t heads, places, groups, keys;
+    uint32_t n_groups, n_kv_heads, dim;
+    int32_t window, end;
+} vulkan_bound_keys_args;
+
+typedef struct vulkan_choice_bounds_args {
+    uint64_t queries, bounds, rows, choosers, entries, angles, shifts, weights, slopes;
+    uint32_t n_heads, n_kv_heads, key_dim, rot_dim, stride, first_row, layer;
+    float scale;
+    int32_t window;
+    uint32_t is_chunked;
+} vulkan_choice_bounds_args;
+
+typedef struct vulkan_choice_highest_args {
+    uint64_t bounds, choosers;
+    uint32_t n_heads, n_kv_heads, stride, first_row;
+} vulkan_choice_highest_args;
+
+typedef struct vulkan_choice_masks_args {
+    uint64_t bounds, choosers, rows, blocks, to_rows, to_blocks;
+    uint32_t n_heads, n_kv_heads, stride, first_row, row_heads, n_rows, n_blocks;
+} vulkan_choice_masks_args;
+
+/* ---- tables that the host makes for each step (attention.glsl, store.glsl, recurrence.glsl, chooser.glsl) ---- */
 
 typedef struct vulkan_row {
     uint32_t first_block, n_blocks, n_slots;
@@ -203,10 +248,27 @@ typedef struct vulkan_slot {
     uint32_t element, slot;
 } vulkan_slot;
 
+typedef struct vulkan_chooser {
+    uint64_t keys, groups, members;
+    uint32_t n_groups, most, first_entry, n_entries;
+} vulkan_chooser;
+
 typedef struct vulkan_run {
     uint64_t states, copy;
     uint32_t first, end;
 } vulkan_run;
+
+/* ---- tables of listed slots (shaders/bound_keys.comp, chooser.glsl) ---- */
+
+typedef struct vulkan_place {
+    uint32_t entry, slot;
+    int32_t pos;
+} vulkan_place;
+
+typedef struct vulkan_group {
+    uint32_t entry;
+    int32_t pos;
+} vulkan_group;
 
 /* ---- KV as floats (shaders/kv_tasks.glsl) ---- */
 

@@ -140,19 +140,13 @@ static kept_context *give_entries(vulkan_tables *t, const kv_context *c, size_t 
     return k;
 }
 
-static size_t blocks_of(const kv_context *c) {
-    size_t n = 0;
-    for (size_t i = 0; i < c->n_views; i++) n += (size_t)vulkan_view_blocks(&c->views[i]);
-    return n;
-}
-
 /* Entries for all contexts of the step; false: they do not fit. */
 static bool place_contexts(vulkan_backend *b) {
     vulkan_tables *t = b->tables;
     vulkan_attention *a = b->attention;
     a->n_entries = 0;
     for (int32_t c = 0; c < b->step->n_contexts; c++) {
-        const size_t n = blocks_of(b->step->contexts[c]);
+        const size_t n = vulkan_context_blocks(b->step->contexts[c]);
         kept_context *k = give_entries(t, b->step->contexts[c], n, (size_t)c);
         if (!k) return false;
         k->step = t->step;
@@ -167,7 +161,7 @@ int vulkan_tables_begin(vulkan_backend *b, rp_error *err) {
     size_t need = 0;
     t->step++;
     for (int32_t c = 0; c < b->step->n_contexts; c++) {
-        const size_t n = blocks_of(b->step->contexts[c]);
+        const size_t n = vulkan_context_blocks(b->step->contexts[c]);
         need += n + n / 2 + SPARE;
     }
     if (t->used > 2 * need + MOST_STALE) forget_all(t); /* of requests that have ended */
@@ -185,15 +179,7 @@ int vulkan_tables_begin(vulkan_backend *b, rp_error *err) {
 
 static void write_heads(const vulkan_backend *b, const kv_span *span, int32_t layer, int32_t block, void *to) {
     const model_layer *l = &b->net->layers[layer];
-    const rp_kv_format format = kv_span_layer_format(span, l->states);
-    const uint32_t keys = vulkan_element_of(format, true), values = vulkan_element_of(format, false);
-    const bool has = kv_span_has(span, l->states, block); /* else it is out of reach of the window */
-    for (int32_t h = 0; h < l->n_kv_heads; h++)
-        ((vulkan_head *)to)[h] =
-            (vulkan_head){.keys = has ? kv_span_keys(span, l->states, block, h).at : 0,
-                          .values = has ? kv_span_values(span, l->states, block, h).at : 0,
-                          .key_element = keys,
-                          .value_element = values};
+    vulkan_write_heads(span, l->states, block, l->n_kv_heads, to);
 }
 
 static void write_index_keys(const vulkan_backend *b, const kv_span *span, int32_t layer, int32_t block, void *to) {

@@ -18,9 +18,7 @@ int engine_check_reduces(const rp_engine *e, const char *what, rp_error *err) {
 }
 
 int engine_check_backend(const rp_engine *e, uint32_t can, const char *what, rp_error *err) {
-    const char *lack = can == BACKEND_STUDIES  ? "cannot judge slots"
-                       : can == BACKEND_ADAPTS ? "has no adapters"
-                                               : "has no KV of fewer than 16 bits";
+    const char *lack = can == BACKEND_STUDIES ? "cannot judge slots" : "has no adapters";
     if (e->backend_row->can & can) return RP_OK;
     return base_fail(err, RP_ERR_UNSUPPORTED, "%s: the device '%s' %s: leave it out, or use the device cpu", what,
                      e->backend_row->name, lack);

@@ -379,8 +379,6 @@ static int engine_open_parts(rp_engine *e, const rp_engine_options *o, rp_error 
     if (!rc) rc = base_cpu_detect(&level, err);
     if (!rc) rc = open_weights(e, o, err);
     if (rc) return rc;
-    if (!(e->backend_row->can & BACKEND_SMALL_KV) && kv_format_is_small(e->formats->modules))
-        return engine_check_backend(e, BACKEND_SMALL_KV, "kv_format", err);
     const backend_options options = {
         .shape = model_kv_shape(e->model, e->formats->text),
         .level = level,
@@ -410,7 +408,6 @@ static int engine_open_parts(rp_engine *e, const rp_engine_options *o, rp_error 
     e->scaffolds->budget_bytes =
         o->scaffold_bytes ? o->scaffold_bytes : kv_pool_get_stats(e->pool).budget_bytes / SCAFFOLD_SHARE;
     kv_pool_set_reclaim(e->pool, span_store_reclaim, e->store);
-    if (!(e->backend_row->can & BACKEND_SMALL_KV)) kv_pool_refuse_small(e->pool);
     identity_make(e, kernel_arithmetic_of(level));
     rc = o->store_dir ? open_disk(e, o, err) : set_blocks_root(e, o, err);
     if (!rc && e->reporter) { /* what is on disk */

@@ -62,7 +62,6 @@ int host_tier_open(rp_engine *e, uint64_t budget_bytes, rp_kv_in_place in_place,
     const int rc =
         kv_pool_new(&h->pool, &e->states->shape, budget_bytes, e->backend->ops->host_memory(e->backend), err);
     if (rc) return rc;
-    if (!(e->backend_row->can & BACKEND_SMALL_KV)) kv_pool_refuse_small(h->pool);
     kv_pool_set_home(h->pool, e->pool);
     span_store_set_ram(e->store, &(span_ram){.pool = h->pool,
                                              .reads_in_place = host_tier_reads_in_place,

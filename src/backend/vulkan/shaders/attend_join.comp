@@ -10,7 +10,7 @@ layout(local_size_x = 64) in;
 
 layout(push_constant, scalar) uniform Arguments {
     uint64_t sums, factors, rows, dst; // dst: f32 [rows of the step][n_heads][value_dim]
-    uint n_heads, value_dim, first_row, splits, n_rows;
+    uint n_heads, value_dim, first_row, splits, n_rows, group, row_heads;
 } a;
 
 void main() {
@@ -19,7 +19,8 @@ void main() {
     for (uint64_t i = gl_GlobalInvocationID.x; i < n; i += step) {
         const uint64_t query = i / a.value_dim;
         const uint row = uint(query / a.n_heads);
-        const uint d = uint(i % a.value_dim), n_slots = Rows(a.rows).v[a.first_row + row].n_slots;
+        const uint d = uint(i % a.value_dim), kv_head = uint(query % a.n_heads) / a.group;
+        const uint n_slots = Rows(a.rows).v[kv_head * a.row_heads + a.first_row + row].n_slots;
         precise float sum = 0.0;
         for (uint s = 0u; s * SPLIT < n_slots; s++) sum = sum + get(a.sums, (query * a.splits + s) * a.value_dim + d);
         sum = sum * get(a.factors, query);

@@ -19,58 +19,10 @@ layout(push_constant, scalar) uniform Arguments {
     uint64_t weights, slopes; // of rotated queries, of ALiBi; 0: none
     uint n_heads, n_kv_heads, key_dim, rot_dim, stride, first_row;
     float scale, cap; // cap 0: none
+    uint row_heads, entry_heads; // attention.glsl
 } a;
 
-shared float query[QUERY_FLOATS]; // [QUERIES][key_dim]
-
-// The pair (x, y) rotated by an angle.
-vec2 rotated(vec2 x, float c, float s) {
-    precise const float p = x.x * c;
-    precise const float q = x.y * s;
-    precise const float r = x.y * c;
-    precise const float t = x.x * s;
-    precise vec2 y;
-    y.x = p - q;
-    y.y = r + t;
-    return y;
-}
-
-vec2 rotated_pair(uint row, uint i, uint at, uint second, uint shift, vec2 x) {
-    const uint64_t own = a.angles + 4ul * a.rot_dim * row, moved = a.shifts + 4ul * a.rot_dim * shift;
-    const float c = get(own, 2u * i), s = get(own, 2u * i + 1u);
-    if (a.weights != 0ul) { // they belong to the row's own position: rotated there, weighed, rotated back
-        vec2 y = rotated(x, c, s);
-        precise vec2 w = vec2(y.x * get(a.weights, at), y.y * get(a.weights, second));
-        return shift == 0u ? w : rotated(w, get(moved, 2u * i), -get(moved, 2u * i + 1u));
-    }
-    if (shift == 0u) return rotated(x, c, s);
-    const float mc = get(moved, 2u * i), ms = get(moved, 2u * i + 1u);
-    precise const float c_both = c * mc + s * ms; // of the difference of the angles
-    precise const float s_both = s * mc - c * ms;
-    return rotated(x, c_both, s_both);
-}
-
-// query = the queries of heads [first, first + n), rotated for a shift; for keys of int8 transformed as these are.
-void load_queries(uint row, uint first, uint n, uint shift, bool transformed) {
-    const uint rot = a.angles == 0ul ? 0u : a.rot_dim, pairs = rot / 2u;
-    const uint64_t x = a.queries + 4ul * a.key_dim * (uint64_t(row) * a.n_heads + first);
-    barrier();
-    for (uint j = gl_LocalInvocationID.x; j < n * pairs; j += 64u) {
-        const uint h = j / pairs, i = j % pairs;
-        const uint at = HALVES != 0u ? i : 2u * i, second = HALVES != 0u ? i + pairs : 2u * i + 1u;
-        const vec2 y = rotated_pair(row, i, at, second, shift, vec2(get(x, h * a.key_dim + at), get(x, h * a.key_dim + second)));
-        query[h * a.key_dim + at] = y.x;
-        query[h * a.key_dim + second] = y.y;
-    }
-    for (uint j = gl_LocalInvocationID.x; j < n * (a.key_dim - rot); j += 64u) {
-        const uint h = j / (a.key_dim - rot), d = rot + j % (a.key_dim - rot);
-        precise float y = get(x, h * a.key_dim + d);
-        if (a.weights != 0ul) y = y * get(a.weights, d);
-        query[h * a.key_dim + d] = y;
-    }
-    const uint size = transformed ? hadamard_size(a.key_dim) : 1u;
-    HADAMARD(query, n * a.key_dim, size)
-}
+#include "queries.glsl"
 
 float finished(float sum, uint head, int distance) {
     precise float s = a.scale * sum;
@@ -115,14 +67,13 @@ void multiply_small(Head h, uint slot, uint n, inout float acc[QUERIES]) {
     }
 }
 
-void score_block(uint row, int pos, RowBlock b, Head h, uint first, uint n) {
+void score_block(uint row, int pos, RowBlock b, Entry e, Head h, uint first, uint n) {
     const uint slot = gl_LocalInvocationID.x;
     if (!is_set(b.visible, slot)) return;
     float acc[QUERIES];
     for (uint q = 0u; q < QUERIES; q++) acc[q] = 0.0;
     if (h.key_element <= ELEMENT_F16) multiply_floats(h, slot, n, acc);
     else multiply_small(h, slot, n, acc);
-    const Entry e = Entries(a.entries).v[b.entry];
     const int at = e.positions == 0ul ? e.first + int(slot) : e.first + int(U32(e.positions).v[slot]);
     const uint64_t i = b.before + bits_below(b.visible, slot);
     for (uint q = 0u; q < n; q++)
@@ -132,7 +83,7 @@ void score_block(uint row, int pos, RowBlock b, Head h, uint first, uint n) {
 
 void main() {
     const uint row = a.first_row + gl_WorkGroupID.z, kv_head = gl_WorkGroupID.y, group = a.n_heads / a.n_kv_heads;
-    const Row r = Rows(a.rows).v[row];
+    const Row r = Rows(a.rows).v[kv_head * a.row_heads + row];
     const uint at_once = min(QUERIES, QUERY_FLOATS / a.key_dim);
     const uint begin = gl_WorkGroupID.x * BLOCKS, end = min(begin + BLOCKS, r.n_blocks);
     for (uint first = 0u; first < group; first += at_once) {
@@ -141,12 +92,12 @@ void main() {
         for (uint i = begin; i < end; i++) {
             const RowBlock b = RowBlocks(a.blocks).v[r.first_block + i];
             const Head h = Heads(a.heads).v[b.entry * a.n_kv_heads + kv_head];
-            const uint shift = Entries(a.entries).v[b.entry].shift;
+            const Entry e = Entries(a.entries).v[kv_head * a.entry_heads + b.entry];
             const bool transformed = h.key_element == ELEMENT_INT8;
-            const uint wanted = 2u * shift + uint(transformed); // uniform in the workgroup
-            if (wanted != loaded) load_queries(row, head, n, shift, transformed);
+            const uint wanted = 2u * e.shift + uint(transformed); // uniform in the workgroup
+            if (wanted != loaded) load_queries(row, head, n, e.shift, transformed);
             loaded = wanted;
-            score_block(row, r.pos, b, h, head, n);
+            score_block(row, r.pos, b, e, h, head, n);
         }
     }
 }

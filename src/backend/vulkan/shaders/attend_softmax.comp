@@ -12,14 +12,14 @@ layout(local_size_x = 128) in;
 
 layout(push_constant, scalar) uniform Arguments {
     uint64_t scores, factors, rows, sinks; // f32 [rows of the tile][n_heads][stride]; [rows of the tile][n_heads]
-    uint n_heads, stride, first_row;
+    uint n_heads, stride, first_row, group, row_heads; // group: query heads of a KV head
 } a;
 
 shared float partial[128];
 
 void main() {
     const uint head = gl_WorkGroupID.x, row = gl_WorkGroupID.y, i = gl_LocalInvocationID.x;
-    const uint n = Rows(a.rows).v[a.first_row + row].n_slots;
+    const uint n = Rows(a.rows).v[head / a.group * a.row_heads + a.first_row + row].n_slots;
     const uint64_t list = a.scores + 4ul * a.stride * (uint64_t(row) * a.n_heads + head);
     float highest = -3.4028234e38;
     for (uint k = i; k < n; k += 128u) highest = max(highest, get(list, k));

@@ -15,7 +15,7 @@ layout(constant_id = 0) const uint LATENT = 0u; // values are [value_dim][64]; e
 layout(push_constant, scalar) uniform Arguments {
     uint64_t scores, sums; // f32 [rows of the tile][n_heads][stride]; [rows of the tile][n_heads][splits][value_dim]
     uint64_t rows, blocks, heads;
-    uint n_heads, n_kv_heads, value_dim, stride, first_row, splits;
+    uint n_heads, n_kv_heads, value_dim, stride, first_row, splits, row_heads;
 } a;
 
 float value(Head h, uint slot, uint d) {
@@ -53,7 +53,7 @@ uint find_block(Row r, uint begin) {
 
 void main() {
     const uint row = gl_WorkGroupID.z, kv_head = gl_WorkGroupID.y, group = a.n_heads / a.n_kv_heads;
-    const Row r = Rows(a.rows).v[a.first_row + row];
+    const Row r = Rows(a.rows).v[kv_head * a.row_heads + a.first_row + row];
     const uint begin = gl_WorkGroupID.x * SPLIT, end = min(begin + SPLIT, r.n_slots);
     if (begin >= end) return;
     const uint first_block = find_block(r, begin);

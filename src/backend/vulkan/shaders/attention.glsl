@@ -4,6 +4,9 @@
 // A row attends to a list of blocks of its context, in context order, and of each to the slots of a mask. Slot number i
 // of a row is the i-th that it sees, whatever blocks and spans the slots are in: all sums follow these numbers, so that
 // a result does not depend on where blocks and spans begin.
+//
+// KV heads may see different slots (reduced spans, chosen slots): then rows, and entries with positions, have a table
+// for each KV head, `row_heads` and `entry_heads` elements after the last; 0: all heads have one.
 struct Row { // of the step
     uint first_block, n_blocks; // in the list of row blocks
     uint n_slots;               // that it sees in all

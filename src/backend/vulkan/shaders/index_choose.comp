@@ -19,42 +19,9 @@ layout(push_constant, scalar) uniform Arguments {
     uint stride, first_row, top_k;
 } a;
 
-shared uint counts[256], above[SIDE], equal[SIDE];
-shared uint found_key, found_left;
+shared uint above[SIDE], equal[SIDE];
 
-// Ascending with the score; both zeros are one.
-uint key_of(uint64_t scores, uint i) {
-    const float x = get(scores, i);
-    const uint bits = x == 0.0 ? 0u : floatBitsToUint(x);
-    return (bits & 0x80000000u) != 0u ? ~bits : bits | 0x80000000u;
-}
-
-// found_key = the top_k-th highest of n keys; found_left = how many of those equal to it are chosen.
-void find_threshold(uint64_t scores, uint n) {
-    const uint own = gl_LocalInvocationID.x;
-    if (own == 0u) {
-        found_key = 0u;
-        found_left = a.top_k;
-    }
-    for (uint pass = 0u; pass < 4u; pass++) {
-        const uint at = 24u - 8u * pass, known = pass == 0u ? 0u : 0xffffffffu << (at + 8u);
-        for (uint i = own; i < 256u; i += SIDE) counts[i] = 0u;
-        barrier();
-        const uint so_far = found_key;
-        for (uint i = own; i < n; i += SIDE) {
-            const uint key = key_of(scores, i);
-            if ((key & known) == (so_far & known)) atomicAdd(counts[(key >> at) & 255u], 1u);
-        }
-        barrier();
-        if (own == 0u) {
-            uint digit = 255u, left = found_left;
-            while (digit > 0u && counts[digit] < left) left -= counts[digit--];
-            found_key = so_far | digit << at;
-            found_left = left;
-        }
-        barrier();
-    }
-}
+#include "choose.glsl"
 
 void main() {
     const uint own = gl_LocalInvocationID.x, tile_row = gl_WorkGroupID.x;
@@ -67,7 +34,7 @@ void main() {
             ChosenBlocks(a.chosen).v[r.first_block + i] = RowBlocks(a.blocks).v[r.first_block + i];
         return;
     }
-    find_threshold(scores, r.n_slots);
+    find_threshold(scores, own, r.n_slots, SIDE, a.top_k);
     const uint threshold = found_key, left = found_left;
     uint n_above = 0u, n_equal = 0u;
     for (uint i = begin; i < end; i++) {

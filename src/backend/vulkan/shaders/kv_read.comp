@@ -6,10 +6,8 @@
 #include "kv_elements.glsl"
 #include "kv_rounding.glsl"
 #include "kv_tasks.glsl"
-
-#define MOST_DIMS 2048u // vulkan_support.c
-
-shared float x[MOST_DIMS];
+#include "head_values.glsl"
+#include "kv_key.glsl"
 
 void main() {
     const Task t = Tasks(a.tasks).v[gl_WorkGroupID.x];
@@ -25,15 +23,6 @@ void main() {
         for (uint d = first; d < t.dim; d += 64u) put(to, d, small_value(t.head, t.element, t.dim, slot, d));
         return;
     }
-    for (uint i = first; i < t.dim / 2u; i += 64u) {
-        const vec2 y = small_key(t.head, t.element, t.dim, slot, i);
-        x[2u * i] = y.x;
-        x[2u * i + 1u] = y.y;
-    }
-    const uint size = t.element == ELEMENT_INT8 ? hadamard_size(t.dim) : 1u;
-    HADAMARD(x, t.dim, size)
-    for (uint d = first; d < t.dim; d += 64u) {
-        precise const float y = x[d] * inverse_of_power(size);
-        put(to, d, y);
-    }
+    load_small_key(t.head, t.element, t.dim, slot);
+    for (uint d = first; d < t.dim; d += 64u) put(to, d, key_of_x(t.element, t.dim, d));
 }

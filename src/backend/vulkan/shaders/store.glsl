@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// store.glsl: what the shaders that store the KV of rows have in common: arguments, slots, rotated keys.
+// store.glsl: what the shaders that store the KV of rows, or compare it with what is stored, have in common: arguments,
+// slots, rotated keys.
 layout(local_size_x = 64) in;
 layout(constant_id = 0) const uint HALVES = 0u; // rotated pairs are (i, i + rot_dim / 2); else (2i, 2i + 1)
 
 struct Slot {
     uint64_t keys, values; // of one head of a block
-    uint element, slot;    // of both: kv_elements.glsl
+    uint element, slot;    // of both: kv_elements.glsl; deviate.comp: of keys, and 256 times that of values
 };
 layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Slots { Slot v[]; };
 
 layout(push_constant, scalar) uniform Arguments {
     uint64_t keys, values, angles, slots; // f32 [rows][heads * dim]; [rows][rot_dim], 0: no rotation; [rows][heads]
     uint n_heads, key_dim, value_dim, rot_dim;
+    uint64_t deviations; // f32 [rows], of deviate.comp
 } a;
 
 float key(uint64_t x, uint64_t cs, uint d) {

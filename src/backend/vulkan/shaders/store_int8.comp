@@ -8,25 +8,7 @@
 #include "kv_rounding.glsl"
 #include "store.glsl"
 
-#define MOST_DIMS 2048u // vulkan_support.c
-
-shared float x[MOST_DIMS];
-shared uint largest[64];
-
-// The bits of the largest magnitude of x[dim]; NaN count as 0.
-uint find_largest(uint dim) {
-    const uint i = gl_LocalInvocationID.x;
-    uint most = 0u;
-    for (uint d = i; d < dim; d += 64u)
-        if (!is_nan(x[d])) most = max(most, floatBitsToUint(x[d]) & 0x7fffffffu);
-    largest[i] = most;
-    barrier();
-    for (uint n = 32u; n > 0u; n >>= 1) {
-        if (i < n) largest[i] = max(largest[i], largest[i + n]);
-        barrier();
-    }
-    return largest[0];
-}
+#include "head_values.glsl"
 
 // first: the byte of dimension d's code is first + d / 2 * pair + d % 2 * one.
 void write_slot(uint64_t head, uint dim, uint slot, uint first, uint pair, uint one) {
