@@ -3,6 +3,8 @@
  * take each other's place in it. What it evicts is a hit in RAM, copied back or read in place over the bus; every hit
  * gives the bytes of a miss, and copies are counted to the byte. Memory of the test's device counts as apart from the
  * host's (vulkan_is_unmapped).
+ *
+ *   test_tiers [PATTERN]     tests of these names alone ("hits_*")
  */
 #define _POSIX_C_SOURCE 200809L /* mkdtemp */
 
@@ -19,6 +21,7 @@
 #include "backend/vulkan/vulkan_device.h"
 #include "reprise_device.h"
 #include "reprise_store.h"
+#include "small_device.h"
 #include "support/must.h"
 #include "support/oracle_run.h"
 
@@ -27,30 +30,8 @@
 #define N_TOKENS 110 /* two columns */
 
 static oracle_model model;
+static small_device device; /* the model, the format: of all engines */
 static oracle_run misses[N_PROMPTS];
-static uint64_t column_bytes; /* of the KV of 64 tokens */
-
-typedef struct setup {
-    uint64_t device_bytes, ram_bytes; /* of KV; 0: as much as there is */
-    rp_kv_in_place in_place;
-    const char *store;
-} setup;
-
-static rp_engine *open_with(uint64_t device_ram, const setup *s) {
-    const rp_device_options device = {
-        .struct_size = sizeof(device), .name = "vulkan", .ram_bytes = device_ram, .kv_in_place = s->in_place};
-    rp_engine_options o = rp_engine_options_defaults();
-    rp_engine *e;
-    rp_error err = {0};
-    o.device = &device;
-    o.n_threads = 1;
-    o.n_ctx = 512;
-    o.kv_format = RP_KV_F32;
-    o.kv_budget_bytes = s->ram_bytes ? s->ram_bytes : (uint64_t)64 << 20;
-    o.store_dir = s->store;
-    must(rp_engine_new(&e, model.model, &o, &err), &err);
-    return e;
-}
 
 static rp_store_stats stats_of(rp_engine *e) {
     rp_store_stats t = {.struct_size = sizeof(t)};
@@ -64,32 +45,33 @@ static rp_device_usage usage_of(rp_engine *e) {
     return u;
 }
 
-/* The device has memory for so many bytes of KV: what is left of a large limit shows what the rest takes. */
-static rp_engine *open_engine(const setup *s) {
-    static uint64_t rest;
-    const uint64_t large = (uint64_t)1 << 30;
-    if (rest == 0) {
-        rp_engine *e = open_with(large, s);
-        rest = large - stats_of(e).budget_bytes;
-        rp_engine_free(e);
-    }
-    return open_with(s->device_bytes ? rest + s->device_bytes : large, s);
+static rp_engine *open_engine(const small_device_setup *s) {
+    rp_engine *e;
+    rp_error err = {0};
+    must(small_device_open(&e, &device, s, &err), &err);
+    return e;
 }
 
-/* Prompts that have no token in common. */
 static void ask_any(oracle_run *run, rp_engine *e, int prompt, int32_t most) {
-    int32_t tokens[N_TOKENS];
-    for (int32_t i = 0; i < N_TOKENS; i++) tokens[i] = 20 + prompt * 100 + i * (prompt + 3) % 97;
-    rp_request req = rp_request_defaults();
-    req.prompt = rp_prompt_tokens(tokens, N_TOKENS);
-    req.max_tokens = most;
-    req.ignore_eos = true;
-    oracle_run_make(run, e, &req);
+    small_device_ask(run, e, &device, prompt, most, NULL);
 }
 
 static void ask(oracle_run *run, rp_engine *e, int prompt, int32_t most) {
     ask_any(run, e, prompt, most);
     must(run->rc, &run->err);
+}
+
+static void forget(void) {
+    for (int i = 0; i < N_PROMPTS; i++) oracle_run_free(&misses[i]);
+}
+
+/* What engines are of from now on, and the misses of its prompts. */
+static void use(rp_model *m, rp_kv_format format, int32_t n_tokens) {
+    forget();
+    small_device_init(&device, m, format, n_tokens);
+    rp_engine *e = open_engine(&(small_device_setup){0});
+    for (int i = 0; i < N_PROMPTS; i++) ask(&misses[i], e, i, STEPS);
+    rp_engine_free(e);
 }
 
 static int32_t tokens_of_tier(const rp_result *r, const char *tier) {
@@ -112,10 +94,10 @@ static int32_t check(rp_engine *e, int prompt, const char *tier) {
 /* A prompt takes a span of two columns, its answer another: the device has memory for two prompts, one of which is
  * being computed. */
 static const int n_columns = 5;
-static uint64_t small_device(void) { return (uint64_t)n_columns * column_bytes; }
+static uint64_t few_columns(void) { return (uint64_t)n_columns * device.column_bytes; }
 
 static void hits_in_device_memory_are_named(void **state) {
-    const setup s = {.in_place = RP_KV_IN_PLACE_NEVER};
+    const small_device_setup s = {.in_place = RP_KV_IN_PLACE_NEVER};
     rp_engine *e = open_engine(&s);
     (void)state;
     for (int i = 0; i < N_PROMPTS; i++) assert_int_equal(check(e, i, "device"), 0);
@@ -127,7 +109,7 @@ static void hits_in_device_memory_are_named(void **state) {
 }
 
 static void what_the_device_evicts_is_a_hit_in_ram(void **state) {
-    const setup s = {.device_bytes = small_device(), .in_place = RP_KV_IN_PLACE_NEVER};
+    const small_device_setup s = {.device_bytes = few_columns(), .in_place = RP_KV_IN_PLACE_NEVER};
     rp_engine *e = open_engine(&s);
     (void)state;
     for (int i = 0; i < N_PROMPTS; i++) assert_int_equal(check(e, i, "ram"), 0);
@@ -147,14 +129,14 @@ static void what_the_device_evicts_is_a_hit_in_ram(void **state) {
     assert_int_equal(v.to_host_bytes, after.host_write_bytes);
     assert_int_equal(v.to_device_bytes - u.to_device_bytes, after.host_read_bytes);
     assert_int_equal(v.in_place_bytes, 0);
-    assert_true(after.used_bytes <= small_device() && after.host_bytes <= after.host_budget_bytes);
-    assert_true(v.host_bytes > 0 && v.kv_bytes <= small_device() && v.weight_bytes > 0 && v.submits > 0);
+    assert_true(after.used_bytes <= few_columns() && after.host_bytes <= after.host_budget_bytes);
+    assert_true(v.host_bytes > 0 && v.kv_bytes <= few_columns() && v.weight_bytes > 0 && v.submits > 0);
     rp_engine_free(e);
 }
 
 /* The same hits, without a copy: each of a request's steps reads the span. */
 static void hits_are_read_in_place(void **state) {
-    const setup s = {.device_bytes = small_device(), .in_place = RP_KV_IN_PLACE_ALWAYS};
+    const small_device_setup s = {.device_bytes = few_columns(), .in_place = RP_KV_IN_PLACE_ALWAYS};
     rp_engine *e = open_engine(&s);
     (void)state;
     for (int i = 0; i < N_PROMPTS; i++) assert_int_equal(check(e, i, "ram"), 0);
@@ -175,14 +157,14 @@ static void hits_are_read_in_place(void **state) {
     assert_int_equal(after.host_hits, n_hits);
     assert_int_equal(after.host_reads, 0);
     assert_int_equal(usage_of(e).to_device_bytes, copied);
-    assert_true(usage_of(e).in_place_bytes >= n_hits * STEPS * column_bytes);
+    assert_true(usage_of(e).in_place_bytes >= n_hits * STEPS * device.column_bytes);
     assert_int_equal(before.host_in_place, 0);
     rp_engine_free(e);
 }
 
 /* By cost: one token, read once, does not pay for a copy that evicts other KV; an answer of many does. */
 static void cost_chooses_the_way(void **state) {
-    const setup s = {.device_bytes = small_device()};
+    const small_device_setup s = {.device_bytes = few_columns()};
     rp_engine *e = open_engine(&s);
     (void)state;
     for (int i = 0; i < N_PROMPTS; i++) assert_int_equal(check(e, i, "ram"), 0);
@@ -200,8 +182,8 @@ static void cost_chooses_the_way(void **state) {
 
 /* RAM for one span: the others leave it, and are computed again. */
 static void the_limit_of_ram_holds(void **state) {
-    const setup s = {
-        .device_bytes = small_device(), .ram_bytes = 4 * column_bytes, .in_place = RP_KV_IN_PLACE_NEVER};
+    const small_device_setup s = {
+        .device_bytes = few_columns(), .ram_bytes = 4 * device.column_bytes, .in_place = RP_KV_IN_PLACE_NEVER};
     rp_engine *e = open_engine(&s);
     (void)state;
     for (int round = 0; round < 2; round++)
@@ -211,11 +193,11 @@ static void the_limit_of_ram_holds(void **state) {
             assert_true(oracle_run_same(&run, &misses[i]));
             oracle_run_free(&run);
             const rp_store_stats t = stats_of(e);
-            assert_true(t.host_bytes <= 4 * column_bytes && t.host_budget_bytes <= 4 * column_bytes);
+            assert_true(t.host_bytes <= 4 * device.column_bytes && t.host_budget_bytes <= 4 * device.column_bytes);
         }
     assert_true(stats_of(e).host_evictions > 0);
     rp_engine_free(e);
-    const setup none = {.device_bytes = small_device(), .ram_bytes = 1};
+    const small_device_setup none = {.device_bytes = few_columns(), .ram_bytes = 1};
     e = open_engine(&none);
     for (int i = 0; i < N_PROMPTS; i++) assert_int_equal(check(e, i, "ram"), 0);
     assert_int_equal(stats_of(e).host_writes, 0);
@@ -227,7 +209,7 @@ static void the_disk_is_below_ram(void **state) {
     char dir[] = "/tmp/reprise-tiers-XXXXXX", command[64];
     (void)state;
     assert_non_null(mkdtemp(dir));
-    const setup s = {.device_bytes = small_device(), .in_place = RP_KV_IN_PLACE_NEVER, .store = dir};
+    const small_device_setup s = {.device_bytes = few_columns(), .in_place = RP_KV_IN_PLACE_NEVER, .store = dir};
     rp_engine *e = open_engine(&s);
     for (int i = 0; i < N_PROMPTS; i++) assert_int_equal(check(e, i, "ram"), 0);
     assert_true(stats_of(e).host_writes > 0);
@@ -256,7 +238,7 @@ static void replace(vulkan_device *d) {
 /* Of requests that evict, copy back and compute, each submission fails once: the request fails by name or gives the
    bytes of a miss, and later ones are right. */
 static void a_failed_submission_loses_nothing(void **state) {
-    const setup s = {.device_bytes = small_device(), .in_place = RP_KV_IN_PLACE_NEVER};
+    const small_device_setup s = {.device_bytes = few_columns(), .in_place = RP_KV_IN_PLACE_NEVER};
     rp_engine *e = open_engine(&s);
     int n_failed = 0, call = 1;
     (void)state;
@@ -285,7 +267,7 @@ static void a_failed_submission_loses_nothing(void **state) {
     rp_engine_free(e);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(hits_in_device_memory_are_named),
         cmocka_unit_test(what_the_device_evicts_is_a_hit_in_ram),
@@ -304,20 +286,16 @@ int main(void) {
         printf("skipped: %s\n", n < 2 ? "no device" : devices[1].reason);
         return 77;
     }
-    tiny_model_shape shape = oracle_shape(1, &chat);
-    shape.n_layers = 8; /* 1 MiB a column: the least KV that an engine takes */
-    shape.n_kv_heads = 4;
-    shape.head_dim = 64;
+    const tiny_model_shape shape = small_device_shape(&chat);
     oracle_model_open(&model, &shape, chat);
     vulkan_is_unmapped = true;
     vulkan_on_device = replace;
-    rp_engine *stays = open_with(0, &(setup){0}); /* so that pipelines are made once */
-    rp_engine_info info = {.struct_size = sizeof(info)};
-    assert_int_equal(rp_engine_describe(stays, &info), RP_OK);
-    column_bytes = 64 * info.kv_bytes_per_token;
-    for (int i = 0; i < N_PROMPTS; i++) ask(&misses[i], stays, i, STEPS);
+    small_device_init(&device, model.model, RP_KV_F32, N_TOKENS);
+    rp_engine *stays = open_engine(&(small_device_setup){0}); /* so that pipelines are made once */
+    use(model.model, RP_KV_F32, N_TOKENS);
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    for (int i = 0; i < N_PROMPTS; i++) oracle_run_free(&misses[i]);
+    forget();
     rp_engine_free(stays);
     oracle_model_close(&model);
     return failed;

@@ -20,6 +20,10 @@ bool vulkan_is_unmapped;
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
 static vulkan_device *list; /* guarded by list_lock */
 
+static uint32_t most_wait_s(const vulkan_device *d) {
+    return d->description.type == VK_PHYSICAL_DEVICE_TYPE_CPU ? VULKAN_MOST_EMULATED_WAIT_S : VULKAN_MOST_WAIT_S;
+}
+
 int vulkan_check(vulkan_device *d, VkResult result, const char *what, rp_error *err) {
     const char *name = d->description.name;
     switch (result) {
@@ -32,6 +36,14 @@ int vulkan_check(vulkan_device *d, VkResult result, const char *what, rp_error *
         if (!atomic_exchange(&d->is_lost, true))
             base_log(BASE_LOG_ERROR, "vulkan: the device '%s' is lost: %s", name, what);
         return base_fail(err, RP_ERR_IO, "the device '%s' is lost: start the program again, or use --device cpu", name);
+    case VK_TIMEOUT:
+        atomic_store(&d->is_hung, true);
+        if (!atomic_exchange(&d->is_lost, true))
+            base_log(BASE_LOG_ERROR, "vulkan: the device '%s' hangs: %s did not end in %u s", name, what,
+                     most_wait_s(d));
+        return base_fail(err, RP_ERR_IO,
+                         "the device '%s' hangs (no end of %s in %u s): start the program again, or use --device cpu",
+                         name, what, most_wait_s(d));
     default: return base_fail(err, RP_ERR_IO, "the device '%s' failed (VkResult %d): %s", name, (int)result, what);
     }
 }
@@ -161,6 +173,7 @@ int vulkan_device_ref(vulkan_device **out, const vulkan_description *description
 }
 
 void vulkan_device_unref(vulkan_device *d) {
+    bool is_kept = false; /* with its instance, until the process ends */
     if (!d) return;
     pthread_mutex_lock(&list_lock);
     BASE_ASSERT(d->n_refs > 0);
@@ -168,10 +181,10 @@ void vulkan_device_unref(vulkan_device *d) {
         vulkan_device **at = &list;
         while (*at != d) at = &(*at)->next;
         *at = d->next;
-        device_free(d);
+        if (!(is_kept = atomic_load(&d->is_hung))) device_free(d);
     }
     pthread_mutex_unlock(&list_lock);
-    vulkan_instance_unref();
+    if (!is_kept) vulkan_instance_unref();
 }
 
 /* ---- memory ---- */
@@ -264,6 +277,7 @@ int vulkan_buffer_new_host(vulkan_device *d, uint64_t bytes, const char *what, v
 }
 
 void vulkan_buffer_free(vulkan_device *d, vulkan_buffer *b) {
+    if (atomic_load(&d->is_hung)) *b = (vulkan_buffer){0};
     if (b->handle) d->vk.vkDestroyBuffer(d->handle, b->handle, NULL);
     if (b->memory) d->vk.vkFreeMemory(d->handle, b->memory, NULL); /* unmaps it */
     base_free(b->imported);
@@ -293,6 +307,7 @@ void vulkan_stream_free(vulkan_stream *s) {
     vulkan_device *d = s->device;
     if (!d) return;
     vulkan_stream_wait(s, NULL);
+    if (atomic_load(&d->is_hung)) *s = (vulkan_stream){0};
     if (s->fence) d->vk.vkDestroyFence(d->handle, s->fence, NULL);
     if (s->pool) d->vk.vkDestroyCommandPool(d->handle, s->pool, NULL);
     *s = (vulkan_stream){0};
@@ -301,7 +316,10 @@ void vulkan_stream_free(vulkan_stream *s) {
 int vulkan_stream_wait(vulkan_stream *s, rp_error *err) {
     vulkan_device *d = s->device;
     if (!s->is_submitted) return RP_OK;
-    const VkResult result = d->vk.vkWaitForFences(d->handle, 1, &s->fence, VK_TRUE, UINT64_MAX);
+    const uint64_t most_ns = UINT64_C(1000000000) * most_wait_s(d);
+    const VkResult result = atomic_load(&d->is_hung)
+                                ? VK_TIMEOUT
+                                : d->vk.vkWaitForFences(d->handle, 1, &s->fence, VK_TRUE, most_ns);
     s->is_submitted = result != VK_SUCCESS && result != VK_ERROR_DEVICE_LOST; /* it is awaited again */
     return vulkan_check(d, result, "a step", err);
 }
