@@ -13,6 +13,9 @@ SOAK_MODEL ?= models/reprise-mini.gguf
 REQUESTS ?= $(REPRISE_TEST_DATA)/traces/mooncake_conversation_trace.jsonl
 REPLAY_MODEL ?= $(REPRISE_TEST_DATA)/models/stories260K.gguf
 PREFIX ?= /usr/local
+# Of exactness, test-random: a GPU instead of the processor (vulkan, vulkan:1), with the programs of tests/vulkan.
+DEVICE ?=
+test_on_device = $(if $(DEVICE),REPRISE_TEST_DEVICE=$(DEVICE) build/tests/vulkan,build/tests/$(1))/test_$(2)
 OPTIONS ?=
 BENCH_DIR ?= build/bench-models
 BENCH_MODEL ?= $(BENCH_DIR)/tinyllama-1.1b-Q8_0.gguf
@@ -39,8 +42,8 @@ test-gpu: all ## run all tests of the Vulkan backend on its best device: every g
 	@ctest --test-dir build --output-on-failure -C gpu -L gpu
 
 .PHONY: test-random
-test-random: all ## run every randomized test with new seeds and print them: make test-random SEEDS=10
-	@tools/test_random $(SEEDS)
+test-random: all ## run every randomized test with new seeds and print them: make test-random SEEDS=10; those on a GPU: DEVICE=vulkan
+	@$(if $(DEVICE),CONFIGURATION=gpu) tools/test_random $(SEEDS) $(if $(DEVICE),'^vulkan/')
 
 .PHONY: python test-python
 python: all ## build the Python package: a wheel with the library in it, and build/python/bin/python with the wheel installed
@@ -81,10 +84,10 @@ test-templates: all ## compare 2,000 random conversations of each published chat
 test-templates-hostile: all ## render random hostile chat templates: each must end in 2 s: make test-templates-hostile ROUNDS=100000 (hours; SEED=N)
 	@build/tests/template/test_hostile --rounds $(if $(filter file,$(origin ROUNDS)),100000,$(ROUNDS)) $(if $(SEED),--seed $(SEED))
 
-exactness: all ## compare requests at every cut, killed, and concurrent, byte by byte, with each alone, in every KV format: make exactness ROUNDS=600 (about 20 minutes)
-	@REPRISE_TEST_SEED=$(REPRISE_TEST_SEED) REPRISE_TEST_ROUNDS=$$((1 + $(ROUNDS) / 60)) build/tests/exactness/test_cuts
-	@REPRISE_TEST_SEED=$(REPRISE_TEST_SEED) REPRISE_TEST_ROUNDS=$$((10 + $(ROUNDS) / 30)) build/tests/crash/test_crash
-	@REPRISE_TEST_SEED=$(REPRISE_TEST_SEED) REPRISE_TEST_ROUNDS=$(ROUNDS) build/tests/exactness/test_schedules
+exactness: all ## compare requests at every cut, killed, and concurrent, byte by byte, with each alone, in every KV format: make exactness ROUNDS=600 (about 20 minutes); on a GPU: DEVICE=vulkan
+	@REPRISE_TEST_SEED=$(REPRISE_TEST_SEED) REPRISE_TEST_ROUNDS=$$((1 + $(ROUNDS) / 60)) $(call test_on_device,exactness,cuts)
+	@REPRISE_TEST_SEED=$(REPRISE_TEST_SEED) REPRISE_TEST_ROUNDS=$$((10 + $(ROUNDS) / 30)) $(call test_on_device,crash,crash)
+	@REPRISE_TEST_SEED=$(REPRISE_TEST_SEED) REPRISE_TEST_ROUNDS=$(ROUNDS) $(call test_on_device,exactness,schedules)
 
 test-drafts: all ## compare 1,000 random requests with a draft model with the same without one: make test-drafts ROUNDS=1000
 	@REPRISE_TEST_SEED=$(REPRISE_TEST_SEED) REPRISE_TEST_ROUNDS=$(if $(filter file,$(origin ROUNDS)),1000,$(ROUNDS)) build/tests/engine/test_draft_model

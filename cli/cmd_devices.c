@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_devices.c: `reprise devices`: what an engine can compute on (reprise_device.h), as a table or as JSON. Owns the
- * command's options. One thread. */
+/* cmd_devices.c: `reprise devices`: what an engine can compute on (reprise_device.h), as a table or as JSON; after the
+ * table, the GPUs of Linux that this user has no access to, which no driver lists. Owns the command's options. One
+ * thread. */
+#define _POSIX_C_SOURCE 200809L /* access */
+
+#include <glob.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cache/cache_store.h"
 #include "common/command.h"
@@ -59,6 +64,17 @@ static void print_device(const rp_device *d) {
     putchar('\n');
 }
 
+static void print_inaccessible(void) {
+    glob_t nodes;
+    if (glob("/dev/dri/renderD*", 0, NULL, &nodes) != 0) return;
+    for (size_t i = 0; i < nodes.gl_pathc; i++)
+        if (access(nodes.gl_pathv[i], R_OK | W_OK) != 0)
+            printf("This user cannot open %s: its GPU is not listed above. Add the user to the file's group "
+                   "(usually render).\n",
+                   nodes.gl_pathv[i]);
+    globfree(&nodes);
+}
+
 static int print_json(const rp_device *d) {
     json_t *o = json_object();
     cli_json_set(o, "name", cli_json_text(d->name));
@@ -85,5 +101,6 @@ static int devices_main(int argc, char **argv) {
     for (size_t i = 0; i < n && i < MAX_DEVICES && status == CLI_OK; i++)
         if (o.json) status = print_json(&all[i]);
         else print_device(&all[i]);
+    if (!o.json) print_inaccessible();
     return status == CLI_OK ? cli_finish_output() : status;
 }

@@ -47,7 +47,7 @@ if(TARGET reprise-program)
     install(FILES ${PROJECT_BINARY_DIR}/${unit} DESTINATION lib/systemd/system)
   endforeach()
   install(FILES share/systemd/reprise.socket DESTINATION lib/systemd/system)
-  install(FILES share/reprise.conf share/node.conf share/route.conf share/grafana/reprise.json share/prometheus/reprise.rules.yml
+  install(FILES share/reprise.conf share/node.conf share/route.conf share/systemd/gpu.conf share/grafana/reprise.json share/prometheus/reprise.rules.yml
           DESTINATION ${CMAKE_INSTALL_DATADIR}/reprise)
   install(DIRECTORY share/haproxy share/nginx share/compose share/helm DESTINATION ${CMAKE_INSTALL_DATADIR}/reprise)
 endif()

@@ -4,6 +4,9 @@
  * stays within its budget, and answers are bit-identical to a cold run. Every KV format takes its turn; one module has
  * a format of its own, and one is reduced: its answer is the one over its full or over its reduced KV.
  *
+ * Linked with tests/vulkan/vulkan_engine.c it does so on a device: there a child is another process of the program
+ * (test_crash live ...), because drivers do not survive a fork; and where the device cannot reduce KV, no module is.
+ *
  *   REPRISE_TEST_SEED=N    other moments
  *   REPRISE_TEST_ROUNDS=N  random moments, 20 by default; calls in turn are every n-th for fewer than 10
  */
@@ -29,14 +32,15 @@
 #include "support/oracle_run.h"
 #include "support/seed.h"
 #include "support/store_folder.h"
+#include "support/test_device.h"
 #include "reprise_pml.h"
 #include "reprise_store.h"
 #include "support/experiments.h"
 
-static const char schema_text[] =
+static const char schema_text[] = /* of reduced and of full KV */
     "<schema name='s'>Once <module name='a'>the river of the city</module><module name='b' kv='k4v2'>seven "
     "hills</module>"
-    "<module name='c' keep='25%'>one of the seven hills of the city and of the river, two of the hills and the rivers "
+    "<module name='c' keep='%s'>one of the seven hills of the city and of the river, two of the hills and the rivers "
     "of the "
     "cities, three cities and seven rivers of the hills, and four of the hills of the seven cities</module></schema>";
 #define REDUCED "<prompt schema='s'><c/>Which?</prompt>"
@@ -48,6 +52,7 @@ static const struct {
                 {"<prompt schema='s'><a/><b/>And then?</prompt>", NULL},
                 {NULL, "the hills of the river, the hills of the city"}};
 #define N_REQUESTS ((int)BASE_ARRAY_LEN(requests))
+#define LIFE_ON_A_DEVICE_US 2000000
 #define LOOSE ((uint64_t)64 << 20)
 #define TIGHT ((uint64_t)1200 << 10) /* the store's own files and two or three records */
 
@@ -56,6 +61,7 @@ static oracle_run cold[RP_N_KV_FORMATS][BASE_ARRAY_LEN(requests)], full[RP_N_KV_
 static rp_kv_format format; /* of engines from now on */
 static tiny_random r;
 static int rounds;
+static bool reduces; /* else module c has full KV */
 
 static rp_request request_of(int i) {
     rp_request q = rp_request_defaults();
@@ -68,7 +74,9 @@ static rp_request request_of(int i) {
 static rp_engine *new_engine(const char *dir, rp_store_write write, uint64_t budget) {
     rp_engine *e = NULL;
     rp_error err = {0};
+    char schema[sizeof(schema_text) + 8];
     rp_engine_options o = rp_engine_options_defaults();
+    snprintf(schema, sizeof(schema), schema_text, reduces ? "25%" : "100%");
     o.n_threads = 1;
     o.n_ctx = 512;
     o.kv_format = format;
@@ -76,7 +84,7 @@ static rp_engine *new_engine(const char *dir, rp_store_write write, uint64_t bud
     o.store_write = write;
     o.store_budget_bytes = budget;
     if (rp_engine_new(&e, model, &o, &err) ||
-        rp_schema_parse(e, schema_text, strlen(schema_text), "s", NULL, NULL, NULL, &err)) {
+        rp_schema_parse(e, schema, strlen(schema), "s", NULL, NULL, NULL, &err)) {
         fprintf(stderr, "%s\n", err.message);
         abort();
     }
@@ -97,26 +105,36 @@ static void run_reduced(rp_engine *e, oracle_run *out) {
     assert_int_equal(out->rc, RP_OK);
 }
 
-static int open_all(void **state) {
-    (void)state;
+static void open_model(void) {
     tiny_model_shape shape = tiny_model_defaults();
     model = tiny_model_open(&shape, "chatml");
+    reduces = test_device_has_studies();
+}
+
+/* The answers without a store, in the format of engines. */
+static void run_cold(void) {
+    rp_engine *e = new_engine(NULL, RP_STORE_WRITE_BACK, 0);
+    for (int i = 0; i < N_REQUESTS; i++) {
+        rp_request q = request_of(i);
+        q.experiment = &experiment_no_prefix;
+        oracle_run_make(&cold[format][i], e, &q);
+        assert_int_equal(cold[format][i].rc, RP_OK);
+    }
+    run_reduced(e, &full[format]);
+    rp_engine_drain(e, -1);
+    run_reduced(e, &reduced[format]);
+    assert_true(!is_reduced(&full[format]) && is_reduced(&reduced[format]) == reduces);
+    rp_engine_free(e);
+}
+
+static int open_all(void **state) {
+    (void)state;
+    open_model();
     r = (tiny_random){test_seed("crash", 20261123)};
     rounds = test_rounds(20);
     for (int f = 0; f < RP_N_KV_FORMATS; f++) {
         format = (rp_kv_format)f;
-        rp_engine *e = new_engine(NULL, RP_STORE_WRITE_BACK, 0);
-        for (int i = 0; i < N_REQUESTS; i++) {
-            rp_request q = request_of(i);
-            q.experiment = &experiment_no_prefix;
-            oracle_run_make(&cold[f][i], e, &q);
-            assert_int_equal(cold[f][i].rc, RP_OK);
-        }
-        run_reduced(e, &full[f]);
-        rp_engine_drain(e, -1);
-        run_reduced(e, &reduced[f]);
-        assert_true(!is_reduced(&full[f]) && is_reduced(&reduced[f]));
-        rp_engine_free(e);
+        run_cold();
     }
     format = RP_KV_F16;
     return 0;
@@ -145,7 +163,8 @@ static bool run_all(rp_engine *e, int32_t *cached) {
         oracle_run run = {0};
         run_reduced(e, &run);
         same &=
-            oracle_run_same(&run, is_reduced(&run) ? &reduced[format] : &full[format]) && (i == 0 || is_reduced(&run));
+            oracle_run_same(&run, is_reduced(&run) ? &reduced[format] : &full[format]) &&
+            (i == 0 || is_reduced(&run) == reduces);
         oracle_run_free(&run);
         rp_engine_drain(e, -1);
     }
@@ -153,7 +172,7 @@ static bool run_all(rp_engine *e, int32_t *cached) {
 }
 
 /* What is killed: two lives of an engine. */
-static void live(const char *dir, rp_store_write write, uint64_t budget) {
+static _Noreturn void live(const char *dir, rp_store_write write, uint64_t budget) {
     for (int i = 0; i < 2; i++) {
         rp_engine *e = new_engine(dir, write, budget);
         bool same = run_all(e, NULL);
@@ -208,18 +227,41 @@ static void check_rest(const char *dir, rp_store_write write, uint64_t budget, c
 typedef enum moment { AT_CALL,
                       AT_TIME } moment;
 
+static _Noreturn void live_until(const char *dir, rp_store_write write, uint64_t budget, moment m, uint64_t n) {
+    struct itimerval t = {.it_value = {.tv_sec = (time_t)(n / 1000000), .tv_usec = (suseconds_t)(n % 1000000)}};
+    if (m == AT_CALL) base_io_fault_at(n, BASE_IO_KILL, BASE_IO_CHANGES);
+    else if (setitimer(ITIMER_REAL, &t, NULL)) abort();
+    live(dir, write, budget);
+}
+
+/* The same in a process that has opened nothing. */
+static _Noreturn void live_elsewhere(const char *dir, rp_store_write write, uint64_t budget, moment m, uint64_t n) {
+    const uint64_t values[] = {write, budget, m, n, format};
+    char texts[BASE_ARRAY_LEN(values)][24];
+    for (size_t i = 0; i < BASE_ARRAY_LEN(values); i++)
+        snprintf(texts[i], sizeof(texts[i]), "%llu", (unsigned long long)values[i]);
+    execl("/proc/self/exe", "test_crash", "live", dir, texts[0], texts[1], texts[2], texts[3], texts[4], (char *)NULL);
+    abort();
+}
+
+/* test_crash live DIR WRITE BUDGET MOMENT N FORMAT */
+static _Noreturn void live_here(char **argv) {
+    unsigned long long values[5];
+    for (int i = 0; i < 5; i++) values[i] = strtoull(argv[3 + i], NULL, 10);
+    open_model();
+    format = (rp_kv_format)values[4];
+    run_cold(); /* and pipelines are made */
+    live_until(argv[2], (rp_store_write)values[0], values[1], (moment)values[2], values[3]);
+}
+
 /* A child that is killed at its n-th call that changes the disk, or after n microseconds. Returns whether it was. */
 static bool kill_one(const char *dir, rp_store_write write, uint64_t budget, moment m, uint64_t n) {
     int status;
     fflush(stdout);
     pid_t child = fork();
     assert_true(child >= 0);
-    if (child == 0) {
-        struct itimerval t = {.it_value = {.tv_sec = (time_t)(n / 1000000), .tv_usec = (suseconds_t)(n % 1000000)}};
-        if (m == AT_CALL) base_io_fault_at(n, BASE_IO_KILL, BASE_IO_CHANGES);
-        else if (setitimer(ITIMER_REAL, &t, NULL)) abort();
-        live(dir, write, budget);
-    }
+    if (child == 0 && test_device_is_cpu()) live_until(dir, write, budget, m, n);
+    if (child == 0) live_elsewhere(dir, write, budget, m, n);
     assert_int_equal(waitpid(child, &status, 0), child);
     if (WIFSIGNALED(status)) {
         assert_int_equal(WTERMSIG(status), m == AT_CALL ? SIGKILL : SIGALRM);
@@ -292,7 +334,7 @@ static void at_random_moments(void **state) {
     for (int i = 0; i < rounds; i++) {
         if (i % 5 == 0) format = (rp_kv_format)tiny_random_below(&r, RP_N_KV_FORMATS); /* of a folder */
         kills += kill_one(dir, i % 2 ? RP_STORE_WRITE_BACK : RP_STORE_WRITE_THROUGH, i % 4 < 2 ? TIGHT : LOOSE, AT_TIME,
-                          1000 + tiny_random_below(&r, 60000));
+                          1000 + tiny_random_below(&r, test_device_is_cpu() ? 60000 : LIFE_ON_A_DEVICE_US));
         check_rest(dir, RP_STORE_WRITE_BACK, LOOSE, "moment", (uint64_t)i);
         if (i % 5 != 4) continue;
         store_folder_remove(dir);
@@ -302,7 +344,8 @@ static void at_random_moments(void **state) {
     printf("killed at %d of %d moments\n", kills, rounds);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    if (argc == 8 && strcmp(argv[1], "live") == 0) live_here(argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(write_back),
         cmocka_unit_test(write_through),

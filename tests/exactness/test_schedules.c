@@ -5,6 +5,8 @@
  *
  *   REPRISE_TEST_SEED=N    another sequence; a failure prints the seed of its world
  *   REPRISE_TEST_ROUNDS=N  schedules, 48 by default; four over each world
+ *
+ * Linked with tests/vulkan/vulkan_engine.c: on a device, without what that refuses.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,6 +17,7 @@
 
 #include "support/schedule_run.h"
 #include "support/seed.h"
+#include "support/test_device.h"
 
 #define SCHEDULES_OF_A_WORLD 4
 
@@ -46,10 +49,11 @@ static void calls_give_what_they_give_alone(void **state) {
     }
     schedule_tally_print("schedules", &tally);
     if (rounds < 40) return; /* too few to meet everything */
+    const bool reduces = test_device_has_studies();
     assert_true(tally.compared > 0 && tally.cancelled > 0 && tally.logits > 0 && tally.shared_steps > 0);
     assert_true(tally.prefix_tokens > 0 && tally.module_tokens > 0 && tally.evictions > 0 && tally.accepted > 0 &&
                 tally.model_accepted > 0 && tally.waits > 0);
-    assert_true(tally.firsts > 0 && tally.reduced_logits > 0 && tally.reduced > 0);
+    assert_true(tally.firsts > 0 && (!reduces || (tally.reduced_logits > 0 && tally.reduced > 0)));
 }
 
 int main(void) {

@@ -14,6 +14,7 @@
 #include "must.h"
 #include "recurrent_model.h"
 #include "reprise_pml.h"
+#include "test_device.h"
 
 #define TEXT_LIMIT ((size_t)1 << 20)
 #define ALONE_BUDGET ((uint64_t)256 << 20)
@@ -466,11 +467,11 @@ static void choose_f16_layers(schedule_world *w) {
     else snprintf(w->f16_layers, sizeof(w->f16_layers), "%d-%d", (int)first, (int)last);
 }
 
-/* In every second world. */
+/* In every second world, where the device can. Requests that it refuses are not added. */
 static void choose_keep(schedule_world *w) {
     static const char *const shares[] = {"50%", "25%", "12.5%", "auto"};
     static const char *const methods[] = {NULL, "kvzip", "kvzip+", "expected", "compactor"};
-    if (!chance(w, 2) || w->model->is_recurrent || w->model->is_latent) return;
+    if (!chance(w, 2) || w->model->is_recurrent || w->model->is_latent || !test_device_has_studies()) return;
     w->pml.longer = true; /* short modules are not reduced */
     w->keep = shares[below(w, (int32_t)BASE_ARRAY_LEN(shares))];
     w->keep_method = methods[below(w, (int32_t)BASE_ARRAY_LEN(methods))];

@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* vulkan_engine.c: linked with --wrap=rp_engine_new (cmake/Vulkan.cmake), it makes every engine of a program compute on
- * Vulkan's best device, an emulated one included: the exactness tests of the CPU become those of the device.
+ * Vulkan's best device, an emulated one included, or on that of REPRISE_TEST_DEVICE: the exactness tests of the CPU
+ * become those of the device.
  *
  * The device stays open until the program ends, so that its pipelines are made once. Without a device the program ends
  * with status 77: skipped.
  */
+#define _POSIX_C_SOURCE 200809L /* setenv */
+
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "backend/vulkan/vulkan_device.h"
-#include "reprise_device.h"
 #include "support/must.h"
+#include "support/test_device.h"
 
 int __real_rp_engine_new(rp_engine **out, rp_model *model, const rp_engine_options *options, rp_error *err);
 int __wrap_rp_engine_new(rp_engine **out, rp_model *model, const rp_engine_options *options, rp_error *err);
@@ -19,7 +22,7 @@ static vulkan_device *device;
 static size_t n_engines;
 
 int __wrap_rp_engine_new(rp_engine **out, rp_model *model, const rp_engine_options *options, rp_error *err) {
-    const rp_device_options named = {.struct_size = sizeof(named), .name = "vulkan"};
+    const rp_device_options named = {.struct_size = sizeof(named), .name = test_device()};
     rp_engine_options o = options ? *options : rp_engine_options_defaults();
     o.device = &named;
     n_engines++;
@@ -30,11 +33,14 @@ __attribute__((constructor)) static void open_device(void) {
     vulkan_description all[VULKAN_MAX_DEVICES];
     rp_error err = {0};
     const char *why;
+    int32_t number = -1;
+    if (test_device_is_cpu()) setenv("REPRISE_TEST_DEVICE", "vulkan", 1);
+    sscanf(test_device(), "vulkan:%d", &number);
     if (vulkan_instance_ref(&err)) {
         printf("skipped: %s\n", err.message);
         exit(77);
     }
-    const vulkan_description *best = vulkan_choose(all, vulkan_describe_all(all), -1, &why);
+    const vulkan_description *best = vulkan_choose(all, vulkan_describe_all(all), number, &why);
     if (!best) {
         printf("skipped: %s\n", why);
         exit(77);

@@ -76,7 +76,7 @@ void vulkan_copies_close(vulkan_copies *c) {
     vulkan_stream_free(&c->down);
     vulkan_stream_free(&c->rows);
     vulkan_give(c->backend, &c->unstaging);
-    if (c->times) d->vk.vkDestroyQueryPool(d->handle, c->times, NULL);
+    if (c->times && !atomic_load(&d->is_hung)) d->vk.vkDestroyQueryPool(d->handle, c->times, NULL);
     vulkan_timeline_free(&c->timeline);
     base_free(c->queued);
     pthread_mutex_destroy(&c->lock);

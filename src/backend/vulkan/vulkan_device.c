@@ -21,6 +21,10 @@ int vulkan_forced_copies = -1;
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
 static vulkan_device *list; /* guarded by list_lock */
 
+static uint32_t most_wait_s(const vulkan_device *d) {
+    return d->description.type == VK_PHYSICAL_DEVICE_TYPE_CPU ? VULKAN_MOST_EMULATED_WAIT_S : VULKAN_MOST_WAIT_S;
+}
+
 int vulkan_check(vulkan_device *d, VkResult result, const char *what, rp_error *err) {
     const char *name = d->description.name;
     switch (result) {
@@ -33,6 +37,14 @@ int vulkan_check(vulkan_device *d, VkResult result, const char *what, rp_error *
         if (!atomic_exchange(&d->is_lost, true))
             base_log(BASE_LOG_ERROR, "vulkan: the device '%s' is lost: %s", name, what);
         return base_fail(err, RP_ERR_IO, "the device '%s' is lost: start the program again, or use --device cpu", name);
+    case VK_TIMEOUT:
+        atomic_store(&d->is_hung, true);
+        if (!atomic_exchange(&d->is_lost, true))
+            base_log(BASE_LOG_ERROR, "vulkan: the device '%s' hangs: %s did not end in %u s", name, what,
+                     most_wait_s(d));
+        return base_fail(err, RP_ERR_IO,
+                         "the device '%s' hangs (no end of %s in %u s): start the program again, or use --device cpu",
+                         name, what, most_wait_s(d));
     default: return base_fail(err, RP_ERR_IO, "the device '%s' failed (VkResult %d): %s", name, (int)result, what);
     }
 }
@@ -190,6 +202,7 @@ int vulkan_device_ref(vulkan_device **out, const vulkan_description *description
 }
 
 void vulkan_device_unref(vulkan_device *d) {
+    bool is_kept = false; /* with its instance, until the process ends */
     if (!d) return;
     pthread_mutex_lock(&list_lock);
     BASE_ASSERT(d->n_refs > 0);
@@ -197,10 +210,10 @@ void vulkan_device_unref(vulkan_device *d) {
         vulkan_device **at = &list;
         while (*at != d) at = &(*at)->next;
         *at = d->next;
-        device_free(d);
+        if (!(is_kept = atomic_load(&d->is_hung))) device_free(d);
     }
     pthread_mutex_unlock(&list_lock);
-    vulkan_instance_unref();
+    if (!is_kept) vulkan_instance_unref();
 }
 
 /* ---- memory ---- */
@@ -298,6 +311,7 @@ int vulkan_buffer_new_host(vulkan_device *d, uint64_t bytes, const char *what, v
 }
 
 void vulkan_buffer_free(vulkan_device *d, vulkan_buffer *b) {
+    if (atomic_load(&d->is_hung)) *b = (vulkan_buffer){0};
     if (b->handle) d->vk.vkDestroyBuffer(d->handle, b->handle, NULL);
     if (b->memory) d->vk.vkFreeMemory(d->handle, b->memory, NULL); /* unmaps it */
     base_free(b->imported);
@@ -315,7 +329,8 @@ int vulkan_timeline_new(vulkan_timeline *t, vulkan_device *d, rp_error *err) {
 }
 
 void vulkan_timeline_free(vulkan_timeline *t) {
-    if (t->semaphore) t->device->vk.vkDestroySemaphore(t->device->handle, t->semaphore, NULL);
+    if (t->semaphore && !atomic_load(&t->device->is_hung))
+        t->device->vk.vkDestroySemaphore(t->device->handle, t->semaphore, NULL);
     t->semaphore = VK_NULL_HANDLE;
 }
 
@@ -339,9 +354,12 @@ int vulkan_timeline_wait(vulkan_timeline *t, uint64_t number, rp_error *err) {
                                       .semaphoreCount = 1,
                                       .pSemaphores = &t->semaphore,
                                       .pValues = &number};
-    const VkResult result = t->device->vk.vkWaitSemaphores(t->device->handle, &info, UINT64_MAX);
+    vulkan_device *d = t->device;
+    const uint64_t most_ns = UINT64_C(1000000000) * most_wait_s(d);
+    const VkResult result =
+        atomic_load(&d->is_hung) ? VK_TIMEOUT : d->vk.vkWaitSemaphores(d->handle, &info, most_ns);
     if (result == VK_SUCCESS) timeline_note(t, number);
-    return vulkan_check(t->device, result, "a submission", err);
+    return vulkan_check(d, result, "a submission", err);
 }
 
 int vulkan_stream_new(vulkan_stream *s, vulkan_device *d, const vulkan_queue *queue, vulkan_timeline *timeline,
@@ -359,6 +377,7 @@ void vulkan_stream_free(vulkan_stream *s) {
     vulkan_device *d = s->device;
     if (!d) return;
     vulkan_stream_wait(s, NULL);
+    if (atomic_load(&d->is_hung)) *s = (vulkan_stream){0};
     if (s->pool) d->vk.vkDestroyCommandPool(d->handle, s->pool, NULL);
     *s = (vulkan_stream){0};
 }

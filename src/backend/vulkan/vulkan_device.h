@@ -42,6 +42,7 @@ typedef struct vulkan_device {
     pthread_mutex_t pipelines_lock;
     VkPipeline pipelines[VULKAN_N_SHADERS][VULKAN_MAX_VARIANTS];
     atomic_bool is_lost; /* VK_ERROR_DEVICE_LOST: nothing works any more */
+    atomic_bool is_hung; /* a wait has timed out: lost, and it may still use whatever it had: nothing is freed */
     int32_t n_refs;      /* guarded by the lock of the list of devices */
     struct vulkan_device *next;
 } vulkan_device;
@@ -87,6 +88,11 @@ int vulkan_buffer_new_host(vulkan_device *d, uint64_t bytes, const char *what, v
 void vulkan_buffer_free(vulkan_device *d, vulkan_buffer *b); /* all zeros is fine */
 
 /* ---- work ---- */
+
+/* Drivers end work that hangs by themselves, after seconds. If one does not, a wait for a submission of this time is
+ * loss of the device; an emulated device is as slow as the processor. */
+#define VULKAN_MOST_WAIT_S 120
+#define VULKAN_MOST_EMULATED_WAIT_S 3600
 
 /* A timeline semaphore, for the submissions to one queue: each has the next number, from 1 on. */
 typedef struct vulkan_timeline {

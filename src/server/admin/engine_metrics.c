@@ -26,6 +26,7 @@ typedef struct model_figures {
     uint64_t running, waiting, background, audit_waiting;
     rp_store_stats store;
     rp_device_usage device;
+    uint64_t is_lost; /* the device: 0 or 1 */
     rp_scaffold_stats scaffolds;
     rp_audit *audit; /* NULL: no memory for it */
 } model_figures;
@@ -86,6 +87,8 @@ static const struct {
     {"store_host_writes_total", "counter", "Spans copied from a GPU's memory to RAM at their eviction.",
      AT(store.host_writes)},
     {"store_host_evictions_total", "counter", "Spans of a GPU evicted from RAM.", AT(store.host_evictions)},
+    {"device_lost", "gauge", "Loss of the GPU: 1 fails every request until the server is started again, 0 otherwise.",
+     AT(is_lost)},
     {"device_limit_bytes", "gauge", "Limit of the GPU's memory in bytes; 0: none.", AT(device.limit_bytes)},
     {"device_weight_bytes", "gauge", "Weights in the GPU's memory, in bytes.", AT(device.weight_bytes)},
     {"device_activation_bytes", "gauge", "Activations in the GPU's memory, in bytes.", AT(device.activation_bytes)},
@@ -135,6 +138,7 @@ static int take_figures(server_model *m, void *user) {
     f->device.struct_size = sizeof(f->device);
     rp_engine_store_stats(m->engine, &f->store);
     rp_engine_device_usage(m->engine, &f->device);
+    f->is_lost = f->device.is_lost;
     rp_engine_scaffold_stats(m->engine, &f->scaffolds);
     rp_engine_describe(m->engine, &e);
     f->running = (uint64_t)BASE_MAX(e.running, 0);
