@@ -1863,11 +1863,13 @@ class rp_device_options(Structure):
     name: Bytes | None
     ram_bytes: int
     kv_in_place: int
+    layers: int
     _fields_ = [
         ("struct_size", c_uint32),
         ("name", c_char_p),
         ("ram_bytes", c_uint64),
         ("kv_in_place", c_int),
+        ("layers", c_int32),
     ]
 
 
@@ -1888,6 +1890,8 @@ class rp_device_usage(Structure):
     submits: int
     submit_us: int
     step_us: int
+    layers: int
+    carried_bytes: int
     _fields_ = [
         ("struct_size", c_uint32),
         ("is_lost", c_bool),
@@ -1905,6 +1909,8 @@ class rp_device_usage(Structure):
         ("submits", c_uint64),
         ("submit_us", c_uint64),
         ("step_us", c_uint64),
+        ("layers", c_uint64),
+        ("carried_bytes", c_uint64),
     ]
 
 
