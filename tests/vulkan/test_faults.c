@@ -23,8 +23,9 @@
 
 #define STEPS 3
 
-static oracle_model model;
-static oracle_run expected;
+static oracle_model model; /* of two layers */
+static oracle_run answers[2], *expected;
+static int32_t layers; /* on the device; the processor computes the others */
 
 /* ---- injection ---- */
 
@@ -81,7 +82,7 @@ static void replace(vulkan_device *d) {
 /* ---- engines ---- */
 
 static int open_engine(rp_engine **out, const char *store, rp_error *err) {
-    const rp_device_options device = {.struct_size = sizeof(device), .name = "vulkan"};
+    const rp_device_options device = {.struct_size = sizeof(device), .name = "vulkan", .layers = layers};
     rp_engine_options o = rp_engine_options_defaults();
     o.device = &device;
     o.n_threads = 1;
@@ -117,7 +118,7 @@ static bool try_fault(fault f, int call, const char *store) {
     for (int i = 0; i < 2 && !rc; i++) {
         oracle_run run;
         ask(&run, e);
-        if (run.rc == RP_OK) assert_true(oracle_run_same(&run, &expected));
+        if (run.rc == RP_OK) assert_true(oracle_run_same(&run, expected));
         else if (!is_named(run.rc, &run.err))
             fail_msg("fault %d, call %d: request %d gave %d: %s", f, call, i, run.rc, run.err.message);
         /* memory that was short once is no loss of the device */
@@ -140,35 +141,47 @@ static void check_answer(const char *store) {
     must(open_engine(&e, store, &err), &err);
     ask(&run, e);
     if (run.rc) fail_msg("%s", run.err.message);
-    assert_true(oracle_run_same(&run, &expected));
+    assert_true(oracle_run_same(&run, expected));
     oracle_run_free(&run);
     rp_engine_free(e);
 }
 
+/* All layers, or the last one. */
+static void use_layers(int32_t n) {
+    layers = n;
+    expected = &answers[n];
+}
+
 static void every_call_fails_once(void **state) {
     (void)state;
-    for (int apart = 0; apart < 2; apart++) { /* copies go over the bus, through staging buffers and the RAM tier */
+    for (int i = 0; i < 3; i++) {
+        const int apart = i > 0; /* copies go over the bus, through staging buffers and the RAM tier */
         vulkan_is_unmapped = apart == 1;
+        use_layers(i == 2);
         for (fault f = FAULT_ALLOCATION; f < N_FAULTS; f++) {
             int call = 1;
             while (try_fault(f, call, NULL)) call += call < 8 ? 1 : 5 + 50 * apart;
-            printf("fault %d: %d calls\n", (int)f, call - 1);
+            printf("fault %d: %d calls, %d layers\n", (int)f, call - 1, layers);
             assert_true(call > 1);
         }
         check_answer(NULL);
     }
     vulkan_is_unmapped = false;
+    use_layers(RP_DEVICE_LAYERS_AUTO);
 }
 
 static void a_store_stays_whole(void **state) {
     char dir[] = "/tmp/reprise-vulkan-XXXXXX", command[64];
     (void)state;
     assert_non_null(mkdtemp(dir));
-    for (int call = 1; call < 8; call += 2) {
-        try_fault(FAULT_LOSS_LATER, call, dir);
-        check_answer(dir); /* on a new device; what is in the store is right */
+    for (int32_t n = 2; n-- > 0;) {
+        use_layers(n);
+        for (int call = 1; call < 8; call += 2) {
+            try_fault(FAULT_LOSS_LATER, call, dir);
+            check_answer(dir); /* on a new device; what is in the store is right */
+        }
+        check_answer(dir);
     }
-    check_answer(dir);
     snprintf(command, sizeof(command), "rm -rf %s", dir);
     assert_int_equal(system(command), 0);
 }
@@ -190,14 +203,17 @@ int main(void) {
     must(vulkan_instance_ref(&err), &err);
     const tiny_model_shape shape = oracle_shape(1, &chat);
     oracle_model_open(&model, &shape, chat);
-    rp_engine *e;
-    must(open_engine(&e, NULL, &err), &err);
-    ask(&expected, e);
-    must(expected.rc, &expected.err);
-    rp_engine_free(e);
+    for (int32_t i = 2; i-- > 0;) {
+        rp_engine *e;
+        use_layers(i);
+        must(open_engine(&e, NULL, &err), &err);
+        ask(expected, e);
+        must(expected->rc, &expected->err);
+        rp_engine_free(e);
+    }
     vulkan_on_device = replace;
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    oracle_run_free(&expected);
+    for (int i = 0; i < 2; i++) oracle_run_free(&answers[i]);
     oracle_model_close(&model);
     vulkan_instance_unref();
     return failed;

@@ -341,6 +341,7 @@ static void what_is_missing_is_refused_by_name(void **state) {
     expect_refusal(&o, RP_ERR_NAME, "there is no device 'cuda'");
     device.name = "vulkan";
     device.ram_bytes = (uint64_t)1 << 20;
+    device.layers = model.shape.n_layers; /* fewer would fit */
     expect_refusal(&o, RP_ERR_BUDGET, "memory");
     rp_engine *e = open_engine(64, RP_KV_F16, "vulkan", NULL);
     rp_request req = request(both, RP_REUSE_ON);
