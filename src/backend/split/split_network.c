@@ -39,14 +39,16 @@ static int32_t source_of(const model_network *net, int32_t layer) {
 int split_check(const model_network *net, int32_t first, rp_error *err) {
     const int32_t n = net->hp.n_layers;
     BASE_ASSERT(first > 0 && first < n);
-    for (int32_t l = first; l < n; l++) {
+    int32_t lowest = first, reader = 0; /* of the layers that the last ones need */
+    for (int32_t l = n; l-- > lowest;) {
         const int32_t source = source_of(net, l);
-        if (source < 0 || source >= first) continue;
+        if (source >= 0 && source < lowest) lowest = source, reader = l;
+    }
+    if (lowest < first)
         return base_fail(err, RP_ERR_UNSUPPORTED,
                          "device_layers %d: layer %d reads what layer %d stored, and must be on the same side: give at "
                          "least %d",
-                         n - first, l, source, n - source);
-    }
+                         n - first, reader, lowest, n - lowest);
     if (split_kv_layers(net, first) == split_kv_layers(net, n))
         return base_fail(err, RP_ERR_UNSUPPORTED, "device_layers %d: the last layers have no KV: give more", n - first);
     return RP_OK;
