@@ -18,6 +18,9 @@ typedef enum rp_kv_in_place {
     RP_KV_IN_PLACE_NEVER,  /* in its own memory, after a copy, unless that is full */
 } rp_kv_in_place;
 
+#define RP_DEVICE_LAYERS_AUTO 0
+#define RP_DEVICE_LAYERS_NONE (-1) /* all layers are computed on the processor */
+
 /* rp_engine_options.device; borrowed until rp_engine_new returns. Initialise it with {.struct_size =
  * sizeof(rp_device_options)}. */
 typedef struct rp_device_options {
@@ -27,9 +30,15 @@ typedef struct rp_device_options {
      * compute the model, or an option that it lacks, RP_ERR_UNSUPPORTED */
     const char *name;
     /* Limit on memory of the device: weights, activations and KV, which gets what the others leave; RP_ERR_BUDGET if it
-     * gets nothing. 0: none, and 2 GiB for KV */
+     * gets nothing with the number of layers that is given. 0: none, and 2 GiB for KV */
     uint64_t ram_bytes;
     rp_kv_in_place kv_in_place; /* a zero is RP_KV_IN_PLACE_AUTO */
+    /* The model's last so many layers, with its output head, are computed on the device, the others on the processor,
+     * each with its KV. RP_DEVICE_LAYERS_AUTO: all, unless ram_bytes is too small for their weights; then the most that
+     * fit with KV of 2048 tokens. The same for the same model, device and options: KV in a store depends on it. More
+     * than the model has: all. RP_ERR_UNSUPPORTED: KV of a format that is encoded, or a layer that reads the KV of one
+     * on the other side */
+    int32_t layers;
 } rp_device_options;
 
 /* What an engine has in memory of its device, and what went over the bus between it and RAM. Totals since its start; as
@@ -48,6 +57,8 @@ typedef struct rp_device_usage {
     /* submissions of steps; the processor's time in them; the time from them to the end of the step */
     uint64_t submits, submit_us, step_us;
     uint64_t promoted_bytes, promoted_us; /* as demoted_bytes and demoted_us: KV that was copied from RAM */
+    uint64_t layers;        /* of the model that the device computes: the last ones, or all; 0: none */
+    uint64_t carried_bytes; /* activations of the layers before them, copied to the device once a step */
 } rp_device_usage;
 /* Any thread. RP_ERR_INVALID (struct_size is not set). */
 RP_API int rp_engine_device_usage(rp_engine *engine, rp_device_usage *out);

@@ -26,7 +26,8 @@ typedef struct llama_option {
 
 static const llama_option table[] = {
     /* computation */
-    {"-ngl --gpu-layers --n-gpu-layers -sm --split-mode -ts --tensor-split -mg --main-gpu -dev --device --list-devices "
+    {"-ngl --gpu-layers --n-gpu-layers", "device-layers", NULL},
+    {"-sm --split-mode -ts --tensor-split -mg --main-gpu -dev --device --list-devices "
      "-nkvo --no-kv-offload "
      "-kvo --kv-offload -ot --override-tensor -cmoe --cpu-moe -ncmoe --n-cpu-moe --no-op-offload --op-offload --rpc "
      "-fit --fit",

@@ -65,6 +65,7 @@ rp_engine_options cli_engine_options(const cli_engine_args *args) {
     device = (rp_device_options){.struct_size = sizeof device,
                                  .name = args->device,
                                  .ram_bytes = args->device_ram,
+                                 .layers = args->device_layers,
                                  .kv_in_place = (rp_kv_in_place)args->kv_in_place};
     o.device = &device;
     return o;

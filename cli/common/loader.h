@@ -24,7 +24,7 @@ typedef struct cli_loaded {
 
 /* Options shared by `run` and `eval`; all zero: the defaults. */
 typedef struct cli_engine_args {
-    int32_t ctx, threads, chunk, states, write, module_states, kv_in_place;
+    int32_t ctx, threads, chunk, states, write, module_states, kv_in_place, device_layers;
     uint64_t ram, kv_ram, disk;
     uint64_t weights; /* 0: the default; CLI_OFF */
     const char *store, *store_key, *kv_f16_layers, *keep, *keep_method, *draft_model, *device;
@@ -89,6 +89,10 @@ extern const char *const cli_module_states_names[]; /* in the order of rp_module
              "processor (auto)"}, \
     {.name = "device-ram", .kind = CLI_BYTES, .value = "BYTES", .offset = offsetof(type, field.device_ram), \
      .help = "limit on memory of the GPU: weights, activations and KV cache (none: 2G of KV cache)"}, \
+    {.name = "device-layers", .kind = CLI_COUNT, .value = "N|auto", .offset = offsetof(type, field.device_layers), \
+     .min = 0, .max = INT32_MAX, \
+     .help = "number of layers that the GPU computes, the last ones; the processor computes the others; auto: all, " \
+             "or the most that --device-ram holds (auto)"}, \
     {.name = "kv-in-place", .kind = CLI_CHOICE, .value = "auto|always|never", \
      .offset = offsetof(type, field.kv_in_place), .choices = cli_kv_in_place_names, \
      .help = "where a GPU reads KV that it evicted to RAM: there, over the bus, or in its own memory after a copy; " \

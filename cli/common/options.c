@@ -50,6 +50,16 @@ static bool set_int(const cli_option *o, const char *text, void *field, char exp
     return true;
 }
 
+static bool set_count(const cli_option *o, const char *text, void *field, char expected[EXPECTED_BYTES]) {
+    int32_t *count = field;
+    if (strcmp(text, "auto") == 0) *count = 0;
+    else if (!set_int(o, text, field, expected)) {
+        snprintf(expected, EXPECTED_BYTES, "a whole number from 0 on, or 'auto'");
+        return false;
+    } else if (*count == 0) *count = CLI_NONE;
+    return true;
+}
+
 static bool set_real(const cli_option *o, const char *text, void *field, char expected[EXPECTED_BYTES]) {
     char *end = NULL;
     double v = strtod(text, &end);
@@ -133,6 +143,7 @@ static bool set_value(const cli_option *o, const char *text, void *out, char exp
     case CLI_CONFIG: ((cli_config *)field)->path = text; return true;
     case CLI_LIST: return set_list(text, field, expected);
     case CLI_INT: return set_int(o, text, field, expected);
+    case CLI_COUNT: return set_count(o, text, field, expected);
     case CLI_U64: return set_u64(text, field, expected);
     case CLI_REAL: return set_real(o, text, field, expected);
     case CLI_BYTES: return set_bytes(text, field, expected);

@@ -8,6 +8,7 @@
  *   CLI_TEXT     const char *   --system STRING
  *   CLI_LIST     cli_list       --schema FILE, any number of times
  *   CLI_INT      int32_t        a whole number from min to max
+ *   CLI_COUNT    int32_t        a whole number from 0 to max, or auto: the field gets 0 for auto, CLI_NONE for 0
  *   CLI_U64      uint64_t       a whole number
  *   CLI_REAL     float          a number from min to max
  *   CLI_BYTES    uint64_t       a whole number, then nothing, K, M, G or T (powers of 1024)
@@ -37,6 +38,7 @@ typedef enum cli_kind {
     CLI_TEXT,
     CLI_LIST,
     CLI_INT,
+    CLI_COUNT,
     CLI_U64,
     CLI_REAL,
     CLI_BYTES,
@@ -47,6 +49,7 @@ typedef enum cli_kind {
 
 #define CLI_LIST_MAX 256
 #define CLI_OFF UINT64_MAX
+#define CLI_NONE (-1)
 
 typedef struct cli_list {
     const char *items[CLI_LIST_MAX];

@@ -1863,11 +1863,13 @@ class rp_device_options(Structure):
     name: Bytes | None
     ram_bytes: int
     kv_in_place: int
+    layers: int
     _fields_ = [
         ("struct_size", c_uint32),
         ("name", c_char_p),
         ("ram_bytes", c_uint64),
         ("kv_in_place", c_int),
+        ("layers", c_int32),
     ]
 
 
@@ -1890,6 +1892,8 @@ class rp_device_usage(Structure):
     step_us: int
     promoted_bytes: int
     promoted_us: int
+    layers: int
+    carried_bytes: int
     _fields_ = [
         ("struct_size", c_uint32),
         ("is_lost", c_bool),
@@ -1909,6 +1913,8 @@ class rp_device_usage(Structure):
         ("step_us", c_uint64),
         ("promoted_bytes", c_uint64),
         ("promoted_us", c_uint64),
+        ("layers", c_uint64),
+        ("carried_bytes", c_uint64),
     ]
 
 

@@ -68,6 +68,25 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceUsage:
+    """What the engine has on its GPU; all zero: it computes on the processor. reprise_device.h, rp_device_usage."""
+
+    is_lost: bool
+    layers: int
+    limit_bytes: int
+    weight_bytes: int
+    activation_bytes: int
+    kv_bytes: int
+    scratch_bytes: int
+    host_bytes: int
+    to_device_bytes: int
+    to_host_bytes: int
+    carried_bytes: int
+    in_place_bytes: int
+    submits: int
+
+
+@dataclass(frozen=True, slots=True)
 class StoreStats:
     """The engine's store. reprise_store.h, rp_store_stats."""
 
@@ -170,6 +189,8 @@ class Engine:
     options  those of rp_engine_options in reprise.h, under their names there; sizes are bytes. kv_format is a name ("int8"), store_write is
              "back", "through" or "off", module_states "exact", "last" or "composed". draft_model is a Model, which must stay open, or the
              path of one, which the engine then opens and closes; requests use it with n_draft
+    device   "cpu", "vulkan" or "vulkan:1"; "auto": the processor. device_ram_bytes limits its memory; device_layers, the number of layers that
+             it computes, the last ones: None for all that fit, 0 for none (reprise_device.h, rp_device_options)
     Threads: any number may run prompts at once; they share steps. No Python code runs on the engine's thread, except with logits=True or choose=.
     """
 
@@ -206,8 +227,19 @@ class Engine:
         draft_model: Model | str | os.PathLike[str] | None = None,
         draft_kv_bytes: int = 0,
         module_states: str = "exact",
+        device: str = "auto",
+        device_ram_bytes: int = 0,
+        device_layers: int | None = None,
     ) -> None:
-        values = {name: value for name, value in locals().items() if name not in ("self", "model", "draft_model")}
+        apart = ("self", "model", "draft_model", "device", "device_ram_bytes", "device_layers")
+        values = {name: value for name, value in locals().items() if name not in (*apart, "apart")}
+        placement: Any = _abi.rp_device_options(struct_size=ctypes.sizeof(_abi.rp_device_options))
+        set_field(placement, "name", encoded(device))
+        set_field(placement, "ram_bytes", device_ram_bytes)
+        if device_layers is not None and device_layers < 0:
+            raise InvalidError(f"device_layers={device_layers}: give a number of layers, or None")
+        if device_layers is not None:
+            set_field(placement, "layers", device_layers or -1)
         self._core = Core()
         self.handle = self._core.handle
         self._lock = threading.Lock()
@@ -217,6 +249,7 @@ class Engine:
         lib.rp_engine_options_init(options, ctypes.sizeof(options))
         for name, value in values.items():
             _set_option(options, name, value)
+        options.device = ctypes.addressof(placement)  # borrowed until rp_engine_new returns
         self._owns_draft = draft_model is not None and not isinstance(draft_model, Model)
         self._draft: Model | None = None
         self.model = model if isinstance(model, Model) else Model(model)
@@ -510,6 +543,12 @@ class Engine:
         with self.handle as pointer:
             memory: Memory = copied(Memory, reported(_abi.rp_memory, lib.rp_engine_memory, pointer))
         return memory
+
+    @property
+    def device_usage(self) -> DeviceUsage:
+        with self.handle as pointer:
+            usage: DeviceUsage = copied(DeviceUsage, reported(_abi.rp_device_usage, lib.rp_engine_device_usage, pointer))
+        return usage
 
     @property
     def store_stats(self) -> StoreStats:

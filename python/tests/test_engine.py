@@ -254,6 +254,15 @@ def test_other_errors(engine: Engine, tmp_path: pathlib.Path) -> None:
     for name, value in (("n_ctx", 2**32 + 64), ("kv_budget_bytes", -1)):
         with pytest.raises(errors.InvalidError, match=name):
             Engine(engine.model, **{name: value})  # type: ignore[arg-type]
+    for device, error, match in (
+        ({"device": "abacus"}, errors.UnknownNameError, "abacus"),
+        ({"device_layers": -1}, errors.InvalidError, "device_layers"),
+        ({"device": "cpu", "device_layers": 2}, errors.UnsupportedError, "device_layers 2"),
+    ):
+        with pytest.raises(error, match=match):
+            Engine(engine.model, **device)  # type: ignore[arg-type]
+    with Engine(engine.model, device="cpu", device_layers=0) as other:
+        assert other.device_usage.layers == 0 and other.run("x", max_tokens=1).usage.prompt_tokens > 0
     with pytest.raises(errors.InvalidError, match="temperature"):
         engine.run("x", temperature="hot")  # type: ignore[arg-type]
     with pytest.raises(errors.InvalidError, match="reuse"):

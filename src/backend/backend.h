@@ -123,6 +123,9 @@ typedef struct backend_ops {
     /* Memory of the host that the device reads as well, over a bus, for KV that leaves `memory`; NULL: there is no
      * other, as `memory` is the host's. NULL, the function: so it is */
     kv_memory *(*host_memory)(backend *b);
+    /* The first layers of spans whose KV is not in `memory` but in that of the host (kv_pool_divide): the processor
+       computes their layers. NULL, the function: none */
+    int32_t (*host_layers)(const backend *b);
     /* Fills in all fields of out. NULL, the function: there is no device. Any thread */
     void (*device_usage)(backend *b, rp_device_usage *out);
     /* Bytes that this memory can give for KV; NULL, the function: no limit of its own */
@@ -147,6 +150,10 @@ typedef struct backend_ops {
 
     /* Prepares rotations and scratch for a step; the step is borrowed until the next begin. RP_ERR_MEMORY. */
     int (*begin)(backend *b, const model_step *step, rp_error *err);
+    /* The operations that follow are of this layer; n_layers: of the draft head, and those after the last layer. A step
+     * begins in layer 0 and enters layers in their order. carried: buffers whose first `rows` rows operations of this
+     * layer or of later ones read, that earlier ones wrote. NULL, the function: one device computes all layers */
+    void (*enter)(backend *b, int32_t layer, backend_buffer *const *carried, int32_t n, int32_t rows);
     /* Starts the operations of the step, without waiting. read: the buffer that buffer_read takes `rows` rows of
        next; NULL: none. NULL, the function: operations are complete when they return */
     void (*submit)(backend *b, const backend_buffer *read, int32_t rows);

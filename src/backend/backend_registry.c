@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/split/split_layers.h"
 #include "base/check.h"
 #include "base/compiler.h"
 #include "base/error.h"
@@ -14,6 +15,11 @@ static const backend_row rows[] = {
     BACKENDS(X)
 #undef X
 };
+
+/* Made by an option of the backend of a device, that which there is. */
+static const backend_row split_row = {.name = "vulkan", .can = BACKEND_ADAPTS | BACKEND_ONE_KV};
+
+const backend_row *backend_find_split(void) { return &split_row; }
 
 #define X(name, can) ", " #name
 static const char names[] = BACKENDS(X);
@@ -83,9 +89,14 @@ int backend_open(backend **out, const char *name, const model_network *net, cons
     backend_options own = *options;
     *out = NULL;
     int rc = find(&row, name, net, &own.device, err);
-    if (!rc) rc = row->open(out, net, &own, err);
+    if (!rc && own.host_layers == 0) rc = row->open(out, net, &own, err);
+    else if (!rc) {
+        rc = split_backend_new(out, row, net, &own, err);
+        row = &split_row;
+    }
     BASE_ASSERT(rc || ((row->can & BACKEND_STUDIES) != 0) == ((*out)->ops->study != NULL));
     BASE_ASSERT(rc || ((row->can & BACKEND_ADAPTS) != 0) == ((*out)->ops->adapt != NULL));
+    BASE_ASSERT(rc || ((row->can & BACKEND_ONE_KV) == 0) == ((*out)->ops->encode != NULL));
     BASE_ASSERT(rc || !model_is_recurrent(net) || (*out)->ops->recurrence);
     BASE_ASSERT(rc || ((*out)->ops->submit != NULL) == ((*out)->ops->finish != NULL));
     return rc;

@@ -20,6 +20,8 @@ enum {
     BACKEND_STUDIES = 1 << 0,
     BACKEND_ADAPTS = 1 << 1, /* adapters of rows */
     BACKEND_AUTO = 1 << 2,   /* it is used without being named */
+    BACKEND_ONE_KV = 1 << 3, /* all KV has the pool's format, which may be int8: no encode */
+    BACKEND_DEVICE = 1 << 4, /* it has memory of its own, and may compute the last layers of a network alone */
 };
 
 /* Of a backend that has several devices, numbered from 0: the best one. */
@@ -27,7 +29,7 @@ enum {
 
 /* X(name, capabilities), the preferred one first */
 #define BACKENDS(X) \
-    X(vulkan, BACKEND_STUDIES | BACKEND_ADAPTS) \
+    X(vulkan, BACKEND_STUDIES | BACKEND_ADAPTS | BACKEND_DEVICE) \
     X(cpu, BACKEND_STUDIES | BACKEND_ADAPTS | BACKEND_AUTO) \
     X(mock, BACKEND_AUTO)
 
@@ -49,6 +51,7 @@ typedef struct backend_options {
     backend_times times;
     int32_t device;        /* a number, or BACKEND_ANY_DEVICE; backend_open sets it */
     uint64_t device_bytes; /* limit on memory of the device; 0: none */
+    int32_t host_layers;   /* of a device: so many first layers are computed on the CPU (split/); 0: none */
 } backend_options;
 
 typedef struct backend_row {
@@ -69,7 +72,11 @@ size_t backend_devices(rp_device *out, size_t most);
  * RP_ERR_UNSUPPORTED (with the reason). */
 int backend_find(const backend_row **out, const char *name, const model_network *net, rp_error *err);
 
-/* Creates the backend of that name, as backend_find and backend_row.open. */
+/* The row of what backend_open creates of a row with host_layers > 0. */
+const backend_row *backend_find_split(void);
+
+/* Creates the backend of that name, as backend_find and backend_row.open. RP_ERR_UNSUPPORTED, too: its network cannot
+ * be divided before the layer host_layers (split_check). */
 int backend_open(backend **out, const char *name, const model_network *net, const backend_options *options,
                  rp_error *err);
 

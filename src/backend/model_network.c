@@ -13,6 +13,7 @@ bool model_is_recurrent(const model_network *net) {
 }
 
 bool model_states_compose(const model_network *net) {
+    net = model_network_whole(net); /* a part of it has the states of all of it */
     bool any = false, all = true;
     for (int32_t l = 0; l < net->hp.n_layers; l++) {
         const model_mixer mixer = net->layers[l].mixer;

@@ -312,7 +312,14 @@ typedef struct model_network {
     /* Releases pages of the mapped file; bytes outside of it are left alone. NULL: there is no file. */
     void (*forget)(const void *source, const void *data, size_t bytes);
     const void *source;
+    /* A network of which this is the part that one of two backends computes (backend/split); NULL: it is whole. Layers
+     * that the other computes have no mixer, its matrices no data */
+    const struct model_network *whole;
 } model_network;
+
+static inline const model_network *model_network_whole(const model_network *net) {
+    return net->whole ? net->whole : net;
+}
 
 /* Has it any recurrent layer? */
 bool model_is_recurrent(const model_network *net);

@@ -59,6 +59,10 @@ typedef struct kv_layer {
     size_t cell_values_at;          /* where the values begin in a cell; LATENT: in the keys, whose order they have */
 } kv_layer;
 
+/* Blocks of so many bytes that a layer's state takes; not STATE: none. */
+static inline size_t kv_state_blocks(const kv_layer_shape *l, size_t block_bytes) {
+    return ((size_t)l->state_bytes + block_bytes - 1) / block_bytes;
+}
 kv_layer kv_layer_make(const kv_layer_shape *shape, rp_kv_format format);
 /* One head: its blocks are cells. */
 kv_layer kv_layer_cell(const kv_layer *l);

@@ -68,7 +68,7 @@ int kv_span_move(kv_span *s, kv_pool *to, rp_error *err) {
     const kv_memory *m = kv_pool_memory(s->pool);
     const size_t n = s->n_pool_blocks - (size_t)s->n_trimmed;
     BASE_ASSERT(s->sealed && to != s->pool && kv_pool_block_bytes(to) == kv_pool_block_bytes(s->pool));
-    BASE_ASSERT(span_layers_ready(s) == s->n_layers && m->ops->copy_blocks);
+    BASE_ASSERT(span_layers_ready(s) == s->n_layers && m->ops->copy_blocks && kv_pool_host_layers(s->pool) == 0);
     const size_t bytes = (2 * sizeof(kv_address) + sizeof(int32_t)) * BASE_MAX(n, 1);
     kv_address *from = base_alloc(bytes);
     if (!from) return base_fail_memory(err, bytes, "the blocks of a span");
@@ -208,9 +208,13 @@ bool kv_span_has_form(const kv_span *s, const kv_span_form *form) {
     return same;
 }
 
+static bool pool_takes_form(const kv_pool *pool, const kv_span_form *form) {
+    return kv_pool_takes(pool, form->format) && !(form->slots && kv_pool_host_layers(pool) > 0);
+}
+
 int64_t kv_form_blocks(const kv_pool *pool, const kv_span_form *form) {
     int64_t first_apart;
-    if (!kv_pool_takes(pool, form->format)) return 0;
+    if (!pool_takes_form(pool, form)) return 0;
     if (form->is_states) return kv_states_blocks(pool);
     return form->slots ? span_reduced_blocks(pool, form, &first_apart)
                        : kv_plan_blocks(kv_pool_plan(pool, form->format), form->kept);
@@ -260,7 +264,7 @@ int kv_span_restore(kv_span **out, kv_pool *pool, const kv_span_form *form, cons
     *out = NULL;
     if (!kv_form_is_possible(form, kv_pool_shape(pool)))
         return base_fail(err, RP_ERR_FORMAT, "a span of %d tokens at %d", form->n_tokens, form->first_pos);
-    if (!kv_pool_takes(pool, form->format))
+    if (!pool_takes_form(pool, form))
         return base_fail(err, RP_ERR_FORMAT, "a span in %s", kv_format_name(form->format));
     int rc = span_new_of_form(out, pool, form, err);
     kv_span *s = *out;
@@ -348,14 +352,14 @@ kv_address kv_span_values(const kv_span *s, int32_t layer, int32_t block, int32_
 /* Between a head's keys and values on the host, and those in a block. */
 static void get_head(const kv_span *s, int32_t layer, int32_t block, int32_t kv_head, void *keys, void *values) {
     const kv_layer *l = &s->plan->layers[layer];
-    kv_memory *m = kv_pool_memory(s->pool);
+    kv_memory *m = kv_pool_layer_memory(s->pool, layer);
     m->ops->read(m, kv_span_keys(s, layer, block, kv_head), l->key_bytes, keys);
     m->ops->read(m, kv_span_values(s, layer, block, kv_head), l->value_bytes, values);
 }
 
 static void put_head(kv_span *s, int32_t layer, int32_t block, int32_t kv_head, const void *keys, const void *values) {
     const kv_layer *l = &s->plan->layers[layer];
-    kv_memory *m = kv_pool_memory(s->pool);
+    kv_memory *m = kv_pool_layer_memory(s->pool, layer);
     m->ops->write(m, keys, l->key_bytes, kv_span_keys(s, layer, block, kv_head));
     m->ops->write(m, values, l->value_bytes, kv_span_values(s, layer, block, kv_head));
 }
@@ -370,7 +374,7 @@ void kv_span_put_cell(kv_span *s, int32_t layer, int32_t block, int32_t kv_head,
 
 void kv_span_get_block(const kv_span *s, int32_t layer, int32_t block, void *to) {
     const kv_layer *l = &s->plan->layers[layer];
-    kv_memory *m = kv_pool_memory(s->pool);
+    kv_memory *m = kv_pool_layer_memory(s->pool, layer);
     uint8_t *bytes = to;
     BASE_ASSERT(!s->first_slots);
     if (span_is_whole(s, layer)) {
@@ -383,7 +387,7 @@ void kv_span_get_block(const kv_span *s, int32_t layer, int32_t block, void *to)
 
 void kv_span_put_block(kv_span *s, int32_t layer, int32_t block, const void *from) {
     const kv_layer *l = &s->plan->layers[layer];
-    kv_memory *m = kv_pool_memory(s->pool);
+    kv_memory *m = kv_pool_layer_memory(s->pool, layer);
     const uint8_t *bytes = from;
     BASE_ASSERT(!s->first_slots);
     if (span_is_whole(s, layer)) {
@@ -395,16 +399,16 @@ void kv_span_put_block(kv_span *s, int32_t layer, int32_t block, const void *fro
 }
 
 bool kv_span_is_in_place(const kv_span *s, int32_t layer) {
-    return span_is_whole(s, layer) && kv_pool_memory(s->pool)->ops->host_pointer;
+    return span_is_whole(s, layer) && kv_pool_layer_memory(s->pool, layer)->ops->host_pointer;
 }
 
 void *kv_span_in_place(const kv_span *s, int32_t layer, int32_t block) {
-    kv_memory *m = kv_pool_memory(s->pool);
+    kv_memory *m = kv_pool_layer_memory(s->pool, layer);
     BASE_ASSERT(kv_span_is_in_place(s, layer) && kv_span_has(s, layer, block));
     return m->ops->host_pointer(m, span_whole_block(s, layer, block));
 }
 
 bool kv_span_is_lost(const kv_span *s) {
-    kv_memory *m = kv_pool_memory(s->pool);
+    kv_memory *m = kv_pool_memory(s->pool); /* the host's never fails */
     return m->ops->has_failed && m->ops->has_failed(m);
 }

@@ -55,7 +55,8 @@ struct kv_span {
      * its first cell, among those of layers that are apart or the others. All stored after blocks[] */
     int32_t *first_slots, *first_cells, *head_positions;
     int32_t end, n_parts; /* reduced: the highest position + 1; parts of the run */
-    /* plain: [block][column], so that one block of every layer is taken at once; none: freed. Others: without gaps */
+    /* plain: [block][column], so that one block of every layer is taken at once; none: freed. Others: without gaps.
+       Names of the pool, see kv_block_address */
     kv_address blocks[];
 };
 
@@ -89,7 +90,7 @@ static inline size_t span_index_of(const kv_span *s, int32_t layer, int32_t bloc
 static inline kv_address span_whole_block(const kv_span *s, int32_t layer, int32_t block) {
     BASE_DCHECK(block < s->n_blocks && layer < s->n_layers);
     BASE_DCHECK(span_is_whole(s, layer));
-    return s->blocks[span_index_of(s, layer, block)];
+    return kv_block_address(s->blocks[span_index_of(s, layer, block)]);
 }
 /* The keys (part 0) or values (part 1) of a cell in blocks of the pool that its layer is packed into. */
 kv_address span_part_of(const kv_layer *l, const kv_packing *p, const kv_address *blocks, int64_t cell, int part);

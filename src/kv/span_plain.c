@@ -21,7 +21,9 @@ static size_t blocks_of(const kv_span *s, int32_t layer) { return (size_t)s->pla
 
 static int plain_append(kv_span *s, rp_error *err) {
     BASE_ASSERT(s->n_blocks < KV_SPAN_BLOCKS);
-    const int rc = kv_pool_take(s->pool, s->blocks + s->n_pool_blocks, (size_t)s->plan->column_blocks, err);
+    const int32_t n_host = s->plan->column[kv_pool_host_layers(s->pool)];
+    const int rc = kv_pool_take_both(s->pool, s->blocks + s->n_pool_blocks, (size_t)n_host,
+                                     (size_t)s->plan->column_blocks, err);
     if (rc) return rc;
     s->n_pool_blocks += (size_t)s->plan->column_blocks;
     s->n_blocks++;
@@ -35,8 +37,9 @@ static int take_kept(kv_span *s, const uint8_t *kept, rp_error *err) {
     int rc = RP_OK;
     s->n_pool_blocks += (size_t)s->plan->column_blocks;
     for (int32_t i = 0; i < s->n_layers && !rc; i++) {
+        const size_t n = blocks_of(s, i), n_host = i < kv_pool_host_layers(s->pool) ? n : 0;
         if (kept[i] >> block & 1)
-            rc = kv_pool_take(s->pool, s->blocks + span_index_of(s, i, block), blocks_of(s, i), err);
+            rc = kv_pool_take_both(s->pool, s->blocks + span_index_of(s, i, block), n_host, n, err);
         else s->n_trimmed += (int32_t)blocks_of(s, i);
     }
     return rc;

@@ -33,6 +33,6 @@ int span_new(kv_span **out, kv_pool *pool, const span_layout *layout, rp_kv_form
 kv_address span_part_of(const kv_layer *l, const kv_packing *p, const kv_address *blocks, int64_t cell, int part) {
     const bool apart = p->per_cell == 2;
     const int64_t i = cell * p->per_cell + (apart ? part : 0);
-    return kv_address_plus(blocks[i / p->per_block],
+    return kv_address_plus(kv_block_address(blocks[i / p->per_block]),
                            (size_t)(i % p->per_block) * p->part_bytes + (apart || part == 0 ? 0 : l->cell_values_at));
 }

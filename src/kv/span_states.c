@@ -13,7 +13,7 @@ static size_t index_of(const kv_pool *pool, int32_t layer) {
     const size_t block = kv_pool_block_bytes(pool);
     const kv_layer_shape *layers = kv_pool_shape(pool)->layers;
     size_t n = 0;
-    for (int32_t i = 0; i < layer; i++) n += ((size_t)layers[i].state_bytes + block - 1) / block;
+    for (int32_t i = 0; i < layer; i++) n += kv_state_blocks(&layers[i], block);
     return n;
 }
 
@@ -28,7 +28,7 @@ int span_new_states(kv_span **out, kv_pool *pool, int32_t first_pos, rp_error *e
 static int states_take(kv_span *s, const kv_span_form *form, rp_error *err) {
     const size_t n = index_of(s->pool, s->n_layers);
     BASE_ASSERT(form->is_states && s->n_tokens == 0 && n > 0);
-    const int rc = kv_pool_take(s->pool, s->blocks, n, err);
+    const int rc = kv_pool_take_both(s->pool, s->blocks, index_of(s->pool, kv_pool_host_layers(s->pool)), n, err);
     if (!rc) s->n_pool_blocks = n;
     return rc;
 }
@@ -40,13 +40,13 @@ bool kv_span_is_states(const kv_span *s) { return s->layout == &span_states; }
 
 /* Between a layer's state and bytes on the host, block by block: to or from is NULL. */
 static void copy_state(const kv_span *s, int32_t layer, uint8_t *to, const uint8_t *from) {
-    kv_memory *m = kv_pool_memory(s->pool);
+    kv_memory *m = kv_pool_layer_memory(s->pool, layer);
     const size_t bytes = kv_pool_shape(s->pool)->layers[layer].state_bytes, block = kv_pool_block_bytes(s->pool);
     const kv_address *blocks = s->blocks + index_of(s->pool, layer);
     BASE_ASSERT(kv_span_is_states(s) && s->plan->layers[layer].kind == KV_STATE);
     for (size_t at = 0; at < bytes; at += block, blocks++) {
-        if (to) m->ops->read(m, *blocks, BASE_MIN(block, bytes - at), to + at);
-        else m->ops->write(m, from + at, BASE_MIN(block, bytes - at), *blocks);
+        if (to) m->ops->read(m, kv_block_address(*blocks), BASE_MIN(block, bytes - at), to + at);
+        else m->ops->write(m, from + at, BASE_MIN(block, bytes - at), kv_block_address(*blocks));
     }
 }
 

@@ -557,6 +557,18 @@ static void model_forward_head(model_forward *f, const model_step *step, const m
     if (m->net.hp.logit_cap > 0) b->ops->soft_cap(b, out, m->net.hp.logit_cap, n);
 }
 
+/* Before the operations of a layer, or of what follows the last one. */
+static void model_forward_enter(model_forward *f, int32_t layer, int32_t rows) {
+    const model_network *net = &f->model->net;
+    backend_buffer *carried[MODEL_MAX_STREAMS + 1];
+    int32_t n = 0;
+    if (!f->backend->ops->enter) return;
+    if (net->hp.n_streams == 0) carried[n++] = f->buffers[X];
+    for (int i = 0; i < net->hp.n_streams; i++) carried[n++] = f->buffers[STREAMS + i];
+    if (net->layer_projection.data) carried[n++] = f->buffers[EMBEDDINGS];
+    f->backend->ops->enter(f->backend, layer, carried, n, rows);
+}
+
 /* X = embeddings; EMBEDDINGS = those of all layers */
 static int model_forward_begin(model_forward *f, const model_step *step, rp_error *err) {
     BASE_ASSERT(step->n_rows <= f->max_rows);
@@ -581,7 +593,12 @@ static int model_forward_begin(model_forward *f, const model_step *step, rp_erro
 int model_forward_submit(model_forward *f, const model_step *step, rp_error *err) {
     int rc = model_forward_begin(f, step, err);
     if (rc) return rc;
-    for (int32_t l = 0; l < f->model->net.hp.n_layers; l++) model_forward_block(f, step, l, true);
+    const int32_t n_layers = f->model->net.hp.n_layers;
+    for (int32_t l = 0; l < n_layers; l++) {
+        model_forward_enter(f, l, step->n_rows);
+        model_forward_block(f, step, l, true);
+    }
+    model_forward_enter(f, n_layers, step->n_rows);
     if (f->model->net.hp.n_streams > 0) model_forward_join_streams(f, step->n_rows);
     model_forward_head(f, step, &f->model->net.output_norm, &f->model->net.output);
     if (f->backend->ops->submit)
@@ -628,6 +645,7 @@ int model_forward_draft(model_forward *f, const model_step *step, const float *h
     BASE_ASSERT(model_has_draft_head(f->model) && rows <= f->max_rows);
     const int rc = op->begin(b, step, err);
     if (rc) return rc;
+    if (op->enter) op->enter(b, net->hp.n_layers, NULL, 0, 0);
     op->embed(b, head->embedding.data ? &head->embedding : NULL, buf[X]);
     op->buffer_write(b, hidden, rows, buf[HIDDEN]);
     op->norm(b, buf[X], &head->embd_norm, rows, buf[X]);

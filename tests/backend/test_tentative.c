@@ -53,11 +53,13 @@ static void world_open(world *w, const rp_model *m, int32_t n_threads) {
                                .n_ctx = CTX,
                                .n_threads = n_threads,
                                .max_rows = ROWS,
-                               .max_tentative = 2 * MOST};
+                               .max_tentative = 2 * MOST,
+                               .host_layers = test_host_layers(&m->net)};
     *w = (world){.model = m};
     must(backend_open(&w->backend, test_device(), &m->net, &o, &err), &err);
     must(model_forward_new(&w->forward, m, w->backend, ROWS, ROWS, &err), &err);
     must(kv_pool_new(&w->pool, &shape, (uint64_t)64 << 20, w->backend->ops->memory(w->backend), &err), &err);
+    test_divide(w->pool, w->backend, (uint64_t)64 << 20);
     for (int i = 0; i < N_CONTEXTS; i++) {
         kv_context_init(&w->contexts[i], w->pool);
         must(w->backend->ops->recurrence->states_new(w->backend, &w->states[i], &err), &err);

@@ -112,6 +112,15 @@ static bool check_variant(const golden_model *m, const gguf_variant *v, const ch
 }
 
 static bool is_on_device(void) { return strcmp(test_device(), "cpu") != 0; }
+/* Does the CPU compute some layers? */
+static bool is_split(const golden_model *m) {
+    rp_error err = {0};
+    rp_model *model;
+    must(model_open(&model, m->path, NULL, &err), &err);
+    const int32_t n = test_host_layers(&model->net);
+    model_close(model);
+    return n > 0;
+}
 
 /* Why the device does not compute a model; false: it does. */
 static bool is_skipped(const golden_model *m) {
@@ -126,7 +135,8 @@ static bool is_skipped(const golden_model *m) {
 }
 
 static bool check_model(const golden_model *m, base_cpu_level level, bool verbose) {
-    bool quantized = is_quantized(m) && !is_on_device(); /* devices compute with activations of 32 bits */
+    /* devices compute with activations of 32 bits */
+    bool quantized = is_quantized(m) && (!is_on_device() || is_split(m));
     outcome o = check_file(m, m->path, level);
     bool ok = report(m, quantized ? "8-bit rows" : "F32", o, quantized ? LIMIT_QUANTIZED : LIMIT,
                      quantized ? 0 : o.n_greedy, verbose);
@@ -157,6 +167,10 @@ int main(int argc, char **argv) {
     must(base_cpu_detect(&best_level, &err), &err);
     for (int32_t i = 0; i < g->n_models; i++) {
         if (!is_wanted(&g->models[i], argc, argv) || (is_on_device() && is_skipped(&g->models[i]))) continue;
+        if (getenv("REPRISE_TEST_DEVICE_LAYERS") && !is_split(&g->models[i])) {
+            printf("%-20s cannot be divided\n", g->models[i].name);
+            continue;
+        }
         failed += !check_model(&g->models[i], best_level, verbose);
         if (!is_on_device() && best_level != BASE_CPU_GENERIC)
             failed += !check_model(&g->models[i], BASE_CPU_GENERIC, false);

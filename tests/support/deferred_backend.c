@@ -383,7 +383,7 @@ uint64_t deferred_backend_computed(backend *b) {
 
 backend *deferred_backend_new(backend *inner) {
     deferred *d = calloc(1, sizeof(*d));
-    BASE_ASSERT(d && inner->ops->study && inner->ops->recurrence);
+    BASE_ASSERT(d && inner->ops->study && inner->ops->recurrence && !inner->ops->enter); /* it is a CPU's */
     d->inner = inner;
     d->study = (backend_study){.observe_input = observe_input, .deviate = deviate}; /* of a forward pass */
     d->recurrence = (backend_recurrence){states_new, states_free, states_load, states_save, states_accept,

@@ -13,13 +13,24 @@
 void forward_run_open(forward_run *r, const rp_model *m, base_cpu_level level, int32_t n_ctx, int32_t chunk,
                       int32_t threads) {
     rp_error err = {0};
-    *r = (forward_run){.model = m, .chunk = chunk};
-    kv_shape shape = model_kv_shape(m, RP_KV_F32);
-    backend_options o = {
-        .shape = shape, .level = level, .n_ctx = n_ctx, .n_threads = threads, .max_rows = FORWARD_RUN_ROWS};
-    must(backend_open(&r->backend, test_device(), &m->net, &o, &err), &err);
+    backend *b;
+    const backend_options o = {.shape = model_kv_shape(m, RP_KV_F32),
+                               .level = level,
+                               .n_ctx = n_ctx,
+                               .n_threads = threads,
+                               .max_rows = FORWARD_RUN_ROWS,
+                               .host_layers = test_host_layers(&m->net)};
+    must(backend_open(&b, test_device(), &m->net, &o, &err), &err);
+    forward_run_open_on(r, m, b, chunk);
+}
+
+void forward_run_open_on(forward_run *r, const rp_model *m, backend *b, int32_t chunk) {
+    rp_error err = {0};
+    const kv_shape shape = model_kv_shape(m, RP_KV_F32);
+    *r = (forward_run){.model = m, .backend = b, .chunk = chunk};
     must(model_forward_new(&r->forward, m, r->backend, FORWARD_RUN_ROWS, FORWARD_RUN_ROWS, &err), &err);
     must(kv_pool_new(&r->pool, &shape, BUDGET_BYTES, r->backend->ops->memory(r->backend), &err), &err);
+    test_divide(r->pool, r->backend, BUDGET_BYTES);
     kv_context_init(&r->context, r->pool);
     if (model_is_recurrent(&m->net)) must(r->backend->ops->recurrence->states_new(r->backend, &r->states, &err), &err);
 }

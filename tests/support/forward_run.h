@@ -27,6 +27,8 @@ typedef struct forward_run {
 /* n_ctx: context length, which selects the factors of long-rope; chunk: rows of a step. The model is borrowed. */
 void forward_run_open(forward_run *r, const rp_model *m, base_cpu_level level, int32_t n_ctx, int32_t chunk,
                       int32_t threads);
+/* The same with a backend for steps of FORWARD_RUN_ROWS rows, which it takes over. */
+void forward_run_open_on(forward_run *r, const rp_model *m, backend *b, int32_t chunk);
 void forward_run_close(forward_run *r);
 
 /* Appends n tokens at positions from `first` on. logits: [rows][n_vocab], of the last `rows` of them. */

@@ -23,6 +23,7 @@ typedef struct small_device_setup {
     uint64_t device_bytes, ram_bytes; /* of KV; 0: as much as there is */
     rp_kv_in_place in_place;
     const char *store;
+    int32_t layers; /* on the device; 0: all */
 } small_device_setup;
 
 /* The made-up model of the tiers' tests: 1 MiB of f32 a column, the least KV that an engine takes. */

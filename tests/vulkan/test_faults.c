@@ -46,6 +46,7 @@
 typedef struct scene {
     const char *name;
     bool is_apart, has_adapter, has_two_queues;
+    int32_t layers;           /* on the device; 0: all, else the CPU computes the others */
     int32_t n_tokens;         /* of a prompt */
     int asked[MOST_ASKED], n; /* prompts; a later one of a number is a hit */
 } scene;
@@ -54,6 +55,7 @@ static const scene scenes[] = {
     {.name = "one memory", .n_tokens = 66, .asked = {0, 1, 0}, .n = 3},
     {.name = "apart", .is_apart = true, .n_tokens = 66, .asked = {0, 1, 0}, .n = 3},
     {.name = "two queues", .is_apart = true, .has_two_queues = true, .n_tokens = 66, .asked = {0, 1, 0}, .n = 3},
+    {.name = "one layer", .layers = 1, .n_tokens = 66, .asked = {0, 1, 0}, .n = 3},
     {.name = "adapter", .has_adapter = true, .n_tokens = 40, .asked = {0, 1, 0}, .n = 3},
 };
 
@@ -64,7 +66,7 @@ static rp_adapter *adapter;
 static oracle_run expected[N_PROMPTS];
 
 static int open_engine(rp_engine **out, const char *store, rp_error *err) {
-    const small_device_setup s = {.store = store};
+    const small_device_setup s = {.store = store, .layers = now->layers};
     return small_device_open(out, &device, &s, err);
 }
 

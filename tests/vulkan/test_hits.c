@@ -336,6 +336,7 @@ static void what_there_is_not_is_refused_by_name(void **state) {
     expect_refusal(&o, RP_ERR_NAME, "there is no device 'cuda'");
     device.name = "vulkan";
     device.ram_bytes = (uint64_t)1 << 20;
+    device.layers = model.shape.n_layers; /* fewer would fit */
     expect_refusal(&o, RP_ERR_BUDGET, "memory");
 }
 

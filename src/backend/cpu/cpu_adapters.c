@@ -81,7 +81,7 @@ int cpu_adapters_begin(cpu_backend *b, rp_error *err) {
     for (int32_t r = 0; r < b->step->n_rows; r++) {
         const adapter_weights *a = b->step->rows[r].adapter;
         if (!a) continue;
-        BASE_ASSERT(a->side == b->kernels.side && a->net == b->net);
+        BASE_ASSERT(a->side == b->kernels.side && a->net == model_network_whole(b->net));
         rank = BASE_MAX(rank, a->max_rank);
     }
     b->is_adapted = rank > 0;

@@ -71,12 +71,17 @@ static bool shares_a(const adapter_weights *w, int32_t i, int32_t last) {
     return last >= 0 && w->matrices[i].a.data == w->matrices[last].a.data;
 }
 
+/* Does it add to a matrix that this backend computes with? */
+static bool adds_to(const vulkan_backend *b, const adapter_weights *w, int32_t i) {
+    return w->matrices[i].a.data && b->net->matrices[i]->data;
+}
+
 static int fill_copy(vulkan_backend *b, adapter_copy *c, const adapter_weights *w, rp_error *err) {
     uint64_t at = 0;
     int rc = RP_OK;
     for (int32_t i = 0, last = -1; i < b->net->n_matrices && !rc; i++) {
         const adapter_matrix *m = &w->matrices[i];
-        if (!m->a.data) continue;
+        if (!adds_to(b, w, i)) continue;
         c->a[i] = shares_a(w, i, last) ? c->a[last] : c->memory.address + at;
         if (!shares_a(w, i, last)) {
             rc = upload(b, w->side, &m->a, &c->memory, at, err);
@@ -94,7 +99,7 @@ static int fill_copy(vulkan_backend *b, adapter_copy *c, const adapter_weights *
 static uint64_t copy_bytes(const vulkan_backend *b, const adapter_weights *w) {
     uint64_t bytes = 0;
     for (int32_t i = 0, last = -1; i < b->net->n_matrices; i++) {
-        if (!w->matrices[i].a.data) continue;
+        if (!adds_to(b, w, i)) continue;
         bytes += (shares_a(w, i, last) ? 0 : bytes_of(&w->matrices[i].a)) + bytes_of(&w->matrices[i].b);
         last = i;
     }
@@ -157,7 +162,7 @@ int vulkan_adapters_begin(vulkan_backend *b, rp_error *err) {
         if (!w || (r > 0 && w == b->step->rows[r - 1].adapter)) continue;
         if (!x && !(x = b->adapters = base_calloc(1, sizeof(*x)))) return base_fail_memory(err, sizeof(*x), "adapters");
         if (x->n_steps == 0) x->n_steps = 1;
-        BASE_ASSERT(w->net == b->net && w->id != 0);
+        BASE_ASSERT(w->net == model_network_whole(b->net) && w->id != 0);
         if (!copy_of(x, w) && (rc = make_copy(b, w, err))) return rc;
         adapter_copy *c = copy_of(x, w);
         c->used = x->n_steps;

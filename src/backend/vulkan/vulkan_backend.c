@@ -48,6 +48,7 @@ static void device_usage(backend *self, rp_device_usage *out) {
     out->submit_us = atomic_load(&b->submit_us);
     out->step_us = atomic_load(&b->step_us);
     out->is_lost = atomic_load(&b->device->is_lost);
+    out->layers = (uint64_t)b->net->hp.n_layers;
 }
 
 /* Of tables, attention and copies: what is allocated when it is needed. */

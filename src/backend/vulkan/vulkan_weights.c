@@ -63,14 +63,19 @@ static int grow_table(vulkan_weights *x, rp_error *err) {
 
 /* ---- uploading ---- */
 
+/* Of a chunk that a weight begins. */
+static uint64_t chunk_bytes_for(const vulkan_backend *b, uint64_t need) {
+    const uint64_t usual = b->net->weight_bytes < CHUNK_BYTES ? SMALL_CHUNK_BYTES : CHUNK_BYTES;
+    return BASE_MAX(BASE_DIV_UP(need, 4) * 4, usual); /* shaders read whole words */
+}
+
+static uint64_t aligned(uint64_t bytes) { return BASE_DIV_UP(bytes, ALIGNMENT) * ALIGNMENT; }
+
 static int add_chunk(vulkan_backend *b, uint64_t need, rp_error *err) {
     vulkan_weights *x = b->weights;
-    const uint64_t usual = b->net->weight_bytes < CHUNK_BYTES ? SMALL_CHUNK_BYTES : CHUNK_BYTES;
     int rc = base_grow((void **)&x->chunks, &x->cap, x->n + 1, MAX_CHUNKS, sizeof(*x->chunks));
     if (rc) return base_fail_memory(err, (x->n + 1) * sizeof(*x->chunks), "weights");
-    /* shaders read whole words */
-    const uint64_t words = BASE_DIV_UP(need, 4) * 4;
-    rc = vulkan_take(b, VULKAN_ON_DEVICE, BASE_MAX(words, usual), "the weights", &x->chunks[x->n], err);
+    rc = vulkan_take(b, VULKAN_ON_DEVICE, chunk_bytes_for(b, need), "the weights", &x->chunks[x->n], err);
     if (rc) return rc;
     x->bytes += x->chunks[x->n++].bytes;
     x->used = 0;
@@ -102,7 +107,7 @@ static int upload(vulkan_backend *b, const model_weight *w, uint64_t *address, r
     place *p = find(x, w->data);
     x->n_used += !p->data;
     *p = (place){w->data, *address, bytes};
-    x->used = BASE_MIN(BASE_DIV_UP(x->used + bytes, ALIGNMENT) * ALIGNMENT, x->chunks[x->n - 1].bytes);
+    x->used = BASE_MIN(aligned(x->used + bytes), x->chunks[x->n - 1].bytes);
     return RP_OK;
 }
 
@@ -153,10 +158,16 @@ void vulkan_weights_free(vulkan_backend *b) {
     base_free(x);
 }
 
+/* The chunks that prepare will add: it uploads in the same order. */
 uint64_t vulkan_weights_pending(const vulkan_backend *b) {
-    uint64_t bytes = 0;
-    for (int32_t i = 0; i < b->net->n_matrices && !b->weights->prepared; i++)
-        if (b->net->matrices[i]->data) bytes += bytes_of(b->net->matrices[i]);
+    const vulkan_weights *x = b->weights;
+    uint64_t bytes = 0, left = x->n > 0 ? x->chunks[x->n - 1].bytes - x->used : 0;
+    for (int32_t i = 0; i < b->net->n_matrices && !x->prepared; i++) {
+        const model_weight *w = b->net->matrices[i];
+        if (!w->data || (x->n_places && find(x, w->data)->data)) continue;
+        if (bytes_of(w) > left) bytes += left = chunk_bytes_for(b, bytes_of(w));
+        left -= BASE_MIN(aligned(bytes_of(w)), left);
+    }
     return bytes;
 }
 

@@ -20,6 +20,7 @@
 #include "engine/core/abilities.h"
 #include "engine/core/commands.h"
 #include "engine/core/cost_model.h"
+#include "engine/core/device_layers.h"
 #include "engine/core/drafts.h"
 #include "engine/core/engine_state.h"
 #include "engine/core/host_tier.h"
@@ -61,7 +62,7 @@
 
 #define DEFAULT_BUDGET_BYTES ((uint64_t)2 << 30)
 #define SCAFFOLD_SHARE 4 /* divisor of the KV budget */
-#define MIN_KV_BYTES ((uint64_t)1 << 20)
+#define MIN_KV_BYTES DEVICE_MIN_KV_BYTES
 #define DEFAULT_CHUNK_TOKENS 256
 #define MAX_CHUNK_TOKENS 4096
 #define DEFAULT_STORE_BYTES ((uint64_t)16 << 30)
@@ -274,7 +275,7 @@ const char *rp_store_state_name(rp_store_state state) {
 /* Bytes for the KV cache, as set in the options, within what the rest leaves: of the memory that is computed with, and
  * of RAM besides, where that is a device's. */
 static int kv_budget(rp_engine *e, const rp_engine_options *o, uint64_t *out, uint64_t *ram, rp_error *err) {
-    const bool is_apart = host_tier_is_apart(e);
+    const bool is_apart = host_tier_is_apart(e), is_split = device_layers_are_split(e);
     uint64_t n_vocab = (uint64_t)e->model->net.hp.n_vocab;
     uint64_t logits = (uint64_t)e->steps->max_logits * (uint64_t)e->model->net.hp.n_outputs * sizeof(float);
     logits += audit_bytes(o, e->model->net.hp.n_vocab);
@@ -287,7 +288,7 @@ static int kv_budget(rp_engine *e, const rp_engine_options *o, uint64_t *out, ui
     uint64_t rest = m.weights + m.file + m.activations + logits + hidden + n_vocab * TOKEN_BYTES + PROGRAM_BYTES;
     e->other_bytes = rest;
     const uint64_t most = e->backend->ops->kv_limit ? e->backend->ops->kv_limit(e->backend) : UINT64_MAX;
-    if (is_apart) *out = o->device->ram_bytes ? most : DEFAULT_BUDGET_BYTES;
+    if (is_apart || is_split) *out = o->device->ram_bytes ? most : DEFAULT_BUDGET_BYTES;
     else *out = BASE_MIN(*ram, most);
     if (most < MIN_KV_BYTES)
         return base_fail(err, RP_ERR_BUDGET,
@@ -297,7 +298,7 @@ static int kv_budget(rp_engine *e, const rp_engine_options *o, uint64_t *out, ui
     uint64_t left = o->ram_bytes > rest ? (o->ram_bytes - rest) / ENGINE_TABLE_SHARE * (ENGINE_TABLE_SHARE - 1) : 0;
     *ram = BASE_MIN(*ram, left);
     if (is_apart) return RP_OK;
-    *out = BASE_MIN(*out, left);
+    if (!is_split) *out = BASE_MIN(*out, left);
     if (left >= MIN_KV_BYTES && left >= o->kv_min_bytes) return RP_OK;
     if (left >= MIN_KV_BYTES)
         return base_fail(
@@ -372,6 +373,20 @@ static int open_draft(rp_engine *e, const rp_engine_options *o, rp_error *err) {
                            e->n_ctx, err);
 }
 
+/* Is the KV of drafts in RAM, where that of the engine's device is not? */
+static bool draft_is_in_ram(const rp_engine *e) {
+    return host_tier_is_apart(e) || (device_layers_are_split(e) && !e->draft_model->is_head);
+}
+
+/* budget: of the memory that is computed with; ram: of RAM, where some of the KV is the device's */
+static int open_pool(rp_engine *e, const rp_engine_options *o, uint64_t budget, uint64_t ram, rp_error *err) {
+    const backend_ops *ops = e->backend->ops;
+    int rc = kv_pool_new(&e->pool, &e->states->shape, budget, ops->memory(e->backend), err);
+    const int32_t n_host = !rc && ops->host_layers ? ops->host_layers(e->backend) : 0;
+    if (n_host > 0) kv_pool_divide(e->pool, n_host, ram, o->ram_bytes ? ram : UINT64_MAX);
+    return rc;
+}
+
 static int engine_open_parts(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     base_cpu_level level;
     uint64_t budget, ram;
@@ -379,7 +394,7 @@ static int engine_open_parts(rp_engine *e, const rp_engine_options *o, rp_error 
     if (!rc) rc = base_cpu_detect(&level, err);
     if (!rc) rc = open_weights(e, o, err);
     if (rc) return rc;
-    const backend_options options = {
+    backend_options options = {
         .shape = model_kv_shape(e->model, e->formats->text),
         .level = level,
         .n_ctx = e->n_ctx,
@@ -390,14 +405,12 @@ static int engine_open_parts(rp_engine *e, const rp_engine_options *o, rp_error 
         .times = e->model->times,
         .device_bytes = o->device->ram_bytes,
     };
-    if ((rc = backend_open(&e->backend, e->device, &e->model->net, &options, err)) ||
-        (rc = model_forward_new(&e->forward, e->model, e->backend, e->steps->max_rows, e->steps->max_logits, err)) ||
-        (rc = open_draft(e, o, err)) ||
+    if ((rc = device_layers_open(e, o->device, &options, err)) || (rc = open_draft(e, o, err)) ||
         (rc = kv_budget(e, o, &budget, &ram, err)) ||
         (rc = e->draft_model ? draft_model_open_kv(e->draft_model, o->draft_kv_bytes,
-                                                   host_tier_is_apart(e) ? &ram : &budget, err)
+                                                   draft_is_in_ram(e) ? &ram : &budget, err)
                              : RP_OK) ||
-        (rc = kv_pool_new(&e->pool, &e->states->shape, budget, e->backend->ops->memory(e->backend), err)) ||
+        (rc = open_pool(e, o, budget, ram, err)) ||
         (rc = span_store_new(&e->store, e->pool, err)) ||
         (rc = host_tier_open(e, ram, o->device->kv_in_place, err)) || (rc = span_tree_new(&e->tree, e->store, err)) ||
         (rc = steps_open(e, err)))
@@ -473,15 +486,6 @@ static void take_options(rp_engine *e, const rp_engine_options *o) {
     cost_model_init(&e->steps->probe_cost);
 }
 
-static int find_backend(rp_engine *e, const rp_engine_options *o, rp_error *err) {
-    const char *name = o->device->name;
-    const int rc = backend_find(&e->backend_row, name, &e->model->net, err);
-    /* a number is a part of the name; the caller's string is borrowed until this returns */
-    e->device = rc ? NULL : !name || strcmp(name, "auto") == 0 ? e->backend_row->name
-                                                               : name;
-    return rc;
-}
-
 int rp_engine_new(rp_engine **out, rp_model *model, const rp_engine_options *options, rp_error *err) {
     if (!out || !model) return base_fail(err, RP_ERR_INVALID, "rp_engine_new: out and model are needed");
     rp_engine_options o = rp_engine_options_defaults();
@@ -502,7 +506,7 @@ int rp_engine_new(rp_engine **out, rp_model *model, const rp_engine_options *opt
     rp_engine *e = engine_new(model);
     if (!e) return base_fail_memory(err, sizeof(whole_engine), "an engine");
     take_options(e, &o);
-    if ((rc = find_backend(e, &o, err)) || (rc = engine_check_context(e, err)) ||
+    if ((rc = device_layers_find(e, o.device, err)) || (rc = engine_check_context(e, err)) ||
         (rc = open_locks(e, err)) || (rc = e->plans_only ? open_plans(e, &o, err) : engine_open_parts(e, &o, err)) ||
         (rc = e->plans_only ? RP_OK : open_thread(e, err))) {
         rp_engine_free(e);

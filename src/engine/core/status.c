@@ -10,6 +10,7 @@
 #include "base/sized.h"
 #include "engine/background/background.h"
 #include "engine/background/scaffolds.h"
+#include "engine/core/device_layers.h"
 #include "engine/core/draft_model.h"
 #include "engine/core/engine_state.h"
 #include "engine/core/host_tier.h"
@@ -40,6 +41,11 @@ void engine_publish(rp_engine *e) {
         memory.kv_limit = host.budget_bytes;
         memory.most = e->other_bytes + host.budget_bytes +
                       (states.budget_bytes + host.budget_bytes) / (ENGINE_TABLE_SHARE - 1);
+    }
+    if (device_layers_are_split(e)) { /* a part of the KV is the device's */
+        memory.kv = states.host_slab_bytes;
+        memory.kv_limit = states.host_budget_bytes;
+        memory.most = e->other_bytes + states.host_budget_bytes + states.budget_bytes / (ENGINE_TABLE_SHARE - 1);
     }
     rp_store_stats stats = {.budget_bytes = states.budget_bytes, .used_bytes = states.used_bytes};
     if (e->draft_model) {
