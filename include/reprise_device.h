@@ -18,6 +18,14 @@ typedef enum rp_kv_in_place {
     RP_KV_IN_PLACE_NEVER,  /* in its own memory, after a copy, unless that is full */
 } rp_kv_in_place;
 
+/* What products with quantized weights are made of on the device. Weights of floats have products of floats. Results
+ * differ, and so do the keys of KV. */
+typedef enum rp_device_arithmetic {
+    RP_DEVICE_ARITHMETIC_INT8, /* activations rounded to 8 bits in blocks of 32, as on the processor: dot products, or
+                                  cooperative matrices where the device has them */
+    RP_DEVICE_ARITHMETIC_F32,  /* activations of 32 bits: nearer to the reference, and slower */
+} rp_device_arithmetic;
+
 /* rp_engine_options.device; borrowed until rp_engine_new returns. Initialise it with {.struct_size =
  * sizeof(rp_device_options)}. */
 typedef struct rp_device_options {
@@ -29,7 +37,8 @@ typedef struct rp_device_options {
     /* Limit on memory of the device: weights, activations and KV, which gets what the others leave; RP_ERR_BUDGET if it
      * gets nothing. 0: none, and 2 GiB for KV */
     uint64_t ram_bytes;
-    rp_kv_in_place kv_in_place; /* a zero is RP_KV_IN_PLACE_AUTO */
+    rp_kv_in_place kv_in_place;      /* a zero is RP_KV_IN_PLACE_AUTO */
+    rp_device_arithmetic arithmetic; /* a zero is RP_DEVICE_ARITHMETIC_INT8 */
 } rp_device_options;
 
 /* What an engine has in memory of its device, and what went over the bus between it and RAM. Totals since its start; as

@@ -22,6 +22,7 @@ const char *const cli_kv_formats[RP_N_KV_FORMATS + 1] = {RP_KV_FORMATS(X)};
 #undef X
 const char *const cli_module_states_names[] = {"exact", "last", "composed", NULL};
 const char *const cli_kv_in_place_names[] = {"auto", "always", "never", NULL};
+const char *const cli_arithmetic_names[] = {"int8", "f32", NULL};
 const char *const cli_write_names[] = {"back", "through", "off", NULL};
 
 const char *cli_weights_dir(const char *store) {
@@ -65,7 +66,8 @@ rp_engine_options cli_engine_options(const cli_engine_args *args) {
     device = (rp_device_options){.struct_size = sizeof device,
                                  .name = args->device,
                                  .ram_bytes = args->device_ram,
-                                 .kv_in_place = (rp_kv_in_place)args->kv_in_place};
+                                 .kv_in_place = (rp_kv_in_place)args->kv_in_place,
+                                 .arithmetic = (rp_device_arithmetic)args->device_arithmetic};
     o.device = &device;
     return o;
 }

@@ -193,6 +193,9 @@ RP_KV_IN_PLACE_AUTO = 0
 RP_KV_IN_PLACE_ALWAYS = 1
 RP_KV_IN_PLACE_NEVER = 2
 
+RP_DEVICE_ARITHMETIC_INT8 = 0
+RP_DEVICE_ARITHMETIC_F32 = 1
+
 RP_LINT_ERROR = 0
 RP_LINT_WARNING = 1
 RP_LINT_NOTE = 2
@@ -1863,11 +1866,13 @@ class rp_device_options(Structure):
     name: Bytes | None
     ram_bytes: int
     kv_in_place: int
+    arithmetic: int
     _fields_ = [
         ("struct_size", c_uint32),
         ("name", c_char_p),
         ("ram_bytes", c_uint64),
         ("kv_in_place", c_int),
+        ("arithmetic", c_int),
     ]
 
 

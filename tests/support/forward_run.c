@@ -8,6 +8,8 @@
 #include "must.h"
 #include "test_device.h"
 
+rp_device_arithmetic forward_run_arithmetic = RP_DEVICE_ARITHMETIC_INT8;
+
 #define BUDGET_BYTES ((uint64_t)64 << 20)
 
 void forward_run_open(forward_run *r, const rp_model *m, base_cpu_level level, int32_t n_ctx, int32_t chunk,
@@ -15,8 +17,12 @@ void forward_run_open(forward_run *r, const rp_model *m, base_cpu_level level, i
     rp_error err = {0};
     *r = (forward_run){.model = m, .chunk = chunk};
     kv_shape shape = model_kv_shape(m, RP_KV_F32);
-    backend_options o = {
-        .shape = shape, .level = level, .n_ctx = n_ctx, .n_threads = threads, .max_rows = FORWARD_RUN_ROWS};
+    backend_options o = {.shape = shape,
+                         .level = level,
+                         .n_ctx = n_ctx,
+                         .n_threads = threads,
+                         .max_rows = FORWARD_RUN_ROWS,
+                         .device_arithmetic = forward_run_arithmetic};
     must(backend_open(&r->backend, test_device(), &m->net, &o, &err), &err);
     must(model_forward_new(&r->forward, m, r->backend, FORWARD_RUN_ROWS, FORWARD_RUN_ROWS, &err), &err);
     must(kv_pool_new(&r->pool, &shape, BUDGET_BYTES, r->backend->ops->memory(r->backend), &err), &err);

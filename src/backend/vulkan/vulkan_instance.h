@@ -6,11 +6,19 @@
 #ifndef BACKEND_VULKAN_INSTANCE_H
 #define BACKEND_VULKAN_INSTANCE_H
 
+#include <stdbool.h>
+
 #include <volk.h>
 
 #include "reprise.h"
 
 #define VULKAN_MAX_DEVICES 16
+
+/* Cooperative matrices of int8 with sums of int32, M x K times K x N, as the constants of linear_matrix.comp. m 0: the
+ * device has none, or this build has no shader for them. */
+typedef struct vulkan_matrices {
+    uint32_t m, n, k, subgroups; /* subgroups: of a workgroup of 128 */
+} vulkan_matrices;
 
 /* A device as its driver describes it. */
 typedef struct vulkan_description {
@@ -22,7 +30,9 @@ typedef struct vulkan_description {
     uint32_t vendor, device, driver_version, queue_family;
     uint64_t memory_bytes;   /* of its largest heap that is its own */
     uint64_t host_alignment; /* of memory of the process that it can import; 0: none (VK_EXT_external_memory_host) */
-    const char *unusable;    /* why the backend cannot use it; NULL: it can. Static */
+    bool has_dot;            /* products of 4 x 8 bits (VK_KHR_shader_integer_dot_product) */
+    vulkan_matrices matrices;
+    const char *unusable; /* why the backend cannot use it; NULL: it can. Static */
 } vulkan_description;
 
 /* Opens the loader and creates the instance, or refers to it once more. RP_ERR_UNSUPPORTED: there is no loader, or no

@@ -391,6 +391,7 @@ static int engine_open_parts(rp_engine *e, const rp_engine_options *o, rp_error 
         .weights = e->weights ? weights_cache_interface(e->weights) : NULL,
         .times = e->model->times,
         .device_bytes = o->device->ram_bytes,
+        .device_arithmetic = o->device->arithmetic,
     };
     if ((rc = backend_open(&e->backend, e->device, &e->model->net, &options, err)) ||
         (rc = model_forward_new(&e->forward, e->model, e->backend, e->steps->max_rows, e->steps->max_logits, err)) ||
@@ -478,6 +479,8 @@ static void take_options(rp_engine *e, const rp_engine_options *o) {
 
 static int find_backend(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     const char *name = o->device->name;
+    if ((unsigned)o->device->arithmetic > RP_DEVICE_ARITHMETIC_F32)
+        return base_fail(err, RP_ERR_INVALID, "unknown device arithmetic %d", (int)o->device->arithmetic);
     const int rc = backend_find(&e->backend_row, name, &e->model->net, err);
     /* a number is a part of the name; the caller's string is borrowed until this returns */
     e->device = rc ? NULL : !name || strcmp(name, "auto") == 0 ? e->backend_row->name
