@@ -124,7 +124,10 @@ void main() {
     const uint lane = gl_LocalInvocationID.x % LANES, own = gl_LocalInvocationID.x / LANES;
     const uint o = gl_WorkGroupID.x * OUTPUTS + own, first = gl_WorkGroupID.y * ROWS, run = gl_WorkGroupID.z;
     const uint n = min(ROWS, a.rows - first);
-    const uint slice = a.slices != 0ul ? U32(a.slices).v[first] : run;
+    // The address is chosen, not the load: Mesa 26's lavapipe executes a load of one address for all, even if it is not
+    // to be executed.
+    const uint listed = U32(a.slices != 0ul ? a.slices + 4ul * first : a.src).v[0];
+    const uint slice = a.slices != 0ul ? listed : run;
     const uint64_t row = a.weights + a.slice_bytes * slice + uint64_t(a.row_bytes) * min(o, a.n_out - 1u);
     const uint before = uint(row & 3ul), n_words = o < a.n_out ? (before + a.row_bytes + 3u) / 4u : 0u;
     const uint n_pieces = (a.n_in + 31u) / 32u, column = a.src_first + run * a.run_src;

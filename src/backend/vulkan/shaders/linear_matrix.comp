@@ -26,9 +26,9 @@ layout(constant_id = 1) const uint N = 16u;
 layout(constant_id = 2) const uint K = 32u; // at most 32
 layout(constant_id = 3) const uint SUBGROUPS = 4u;
 
-const uint ACROSS = TILE / N;                        // matrices of M outputs and all rows
-const uint OWN = (TILE / M) * ACROSS / SUBGROUPS;    // of a subgroup
-const uint OWN_ACROSS = min(OWN, ACROSS);
+const uint ACROSS = TILE / N;                     // matrices of M outputs and all rows
+const uint OWN = (TILE / M) * ACROSS / SUBGROUPS; // of a subgroup
+const uint OWN_ACROSS = OWN < ACROSS ? OWN : ACROSS;
 const uint OWN_DOWN = OWN / OWN_ACROSS;
 
 #define PLANES (TYPE == 11 || TYPE == 14 ? 2u : 1u)
