@@ -1,7 +1,8 @@
 #version 460
 // SPDX-License-Identifier: Apache-2.0
 // linear_matrix.comp: linear_many_int8 by cooperative matrices of int8 (VK_KHR_cooperative_matrix), whose sums are
-// int32: the same integers. The floats of a piece are multiplied and added element by element, in the same order.
+// int32: the same integers. The floats of a piece are multiplied and added element by element, in the same order: not as
+// matrices, since Mesa reorders sums of matrices even if they are `precise`.
 //
 // Tile: 64 outputs (M of a matrix) x 64 rows (N); each subgroup has the same number of matrices of it. Scales are loaded
 // as matrices with equal rows, or columns, of one array (a stride of 0), so that no shader needs to know which
@@ -101,7 +102,7 @@ FLOATS multiply(uint o, uint r) {
 void main() {
     const uint run = gl_WorkGroupID.z, n_pieces = a.n_in / 32u;
     const uint first = gl_SubgroupID * OWN, first_o = first / ACROSS * M, first_r = first % ACROSS * N;
-    precise FLOATS sum[OWN];
+    FLOATS sum[OWN];
     for (uint i = 0u; i < OWN; i++) sum[i] = FLOATS(0.0);
     for (uint piece = 0u; piece < n_pieces; piece++) {
         const uint number = piece / CHUNK_PIECES;
@@ -118,21 +119,26 @@ void main() {
             if (MINIMA > 1) coopMatLoad(other_minima, minima, TILE + o, 0u, BY_COLUMNS);
             for (uint across = 0u; across < OWN_ACROSS; across++) {
                 const uint r = first_r + across * N;
-                FLOATS of_rows;
+                const FLOATS products = multiply(o, r);
+                FLOATS of_rows, own_sums, other_sums;
                 coopMatLoad(of_rows, d, r, 0u, BY_ROWS);
-                precise FLOATS y = of_rows * multiply(o, r);
-                y = own_scale * y;
-                if (MINIMA > 0) {
-                    coopMatLoad(of_rows, sums, r, 0u, BY_ROWS);
-                    precise FLOATS m = own_minima * of_rows;
-                    y = y - m;
+                if (MINIMA > 0) coopMatLoad(own_sums, sums, r, 0u, BY_ROWS);
+                if (MINIMA > 1) coopMatLoad(other_sums, sums, TILE + r, 0u, BY_ROWS);
+                const uint i = OWN_ACROSS * down + across;
+                for (uint e = 0u; e < products.length(); e++) {
+                    precise float y = of_rows[e] * products[e];
+                    y = own_scale[e] * y;
+                    if (MINIMA > 0) {
+                        precise const float m = own_minima[e] * own_sums[e];
+                        y = y - m;
+                    }
+                    if (MINIMA > 1) {
+                        precise const float m = other_minima[e] * other_sums[e];
+                        y = y - m;
+                    }
+                    y = sum[i][e] + y;
+                    sum[i][e] = y;
                 }
-                if (MINIMA > 1) {
-                    coopMatLoad(of_rows, sums, TILE + r, 0u, BY_ROWS);
-                    precise FLOATS m = other_minima * of_rows;
-                    y = y - m;
-                }
-                sum[OWN_ACROSS * down + across] = sum[OWN_ACROSS * down + across] + y;
             }
         }
     }
