@@ -205,7 +205,7 @@ static void products_of_every_type_are_exact_sums(void **state) {
     (void)state;
     report_instructions();
     for (size_t i = 0; i < BASE_ARRAY_LEN(types); i++) check_type(types[i]);
-    printf("products in f32: worst error %.2g of the sum of magnitudes; in int8 %.2g, and %.2g of the rounding's bound\n",
+    printf("products in f32: worst error %.2g of the sum of magnitudes; int8 %.2g, and %.2g of the rounding's bound\n",
            worst, worst_int8, worst_rounded);
 }
 

@@ -1,13 +1,12 @@
 #version 460
 // SPDX-License-Identifier: Apache-2.0
-// linear_matrix.comp: linear_many_int8 by cooperative matrices of int8 (VK_KHR_cooperative_matrix), whose sums are
-// int32: the same integers. The floats of a piece are multiplied and added element by element, in the same order: not as
+// linear_matrix.comp: linear_many_int8 by cooperative matrices of int8 (VK_KHR_cooperative_matrix), with sums of int32:
+// the same integers. The floats of a piece are multiplied and added element by element, in the same order: not as
 // matrices, since Mesa reorders sums of matrices even if they are `precise`.
 //
-// Tile: 64 outputs (M of a matrix) x 64 rows (N); each subgroup has the same number of matrices of it. Scales are loaded
-// as matrices with equal rows, or columns, of one array (a stride of 0), so that no shader needs to know which
-// invocation has which element. Loads of scales cost more than the products; a subgroup therefore keeps the matrices of
-// an output's rows together.
+// Tile: 64 outputs (M of a matrix) x 64 rows (N); each subgroup has the same number of matrices of it. Scales are
+// loaded as matrices with equal rows, or columns, of one array (a stride of 0), so that no shader needs to know which
+// invocation has which element. A subgroup keeps the matrices of an output's rows together, which share its scales.
 //
 // Types with scales of 16 elements: a matrix may have 32 elements of k, so their factors are multiplied into the codes,
 // factor * code = 128 * high + low, two planes of 8 bits. Those of Q2_K are at most 45, and need one.
