@@ -41,6 +41,10 @@ test: all ## build and run every test
 test-gpu: all ## run all tests of the Vulkan backend on its best device: every golden model, exactness, faults (Debian: mesa-vulkan-drivers, which emulates one)
 	@ctest --test-dir build --output-on-failure -C gpu -L gpu
 
+.PHONY: test-matrices
+test-matrices: ## test the Vulkan backend's products by cooperative matrices, on the emulated device of Debian sid in a chroot (root; about ten minutes)
+	@tools/test_matrices
+
 .PHONY: test-random
 test-random: all ## run every randomized test with new seeds and print them: make test-random SEEDS=10; those on a GPU: DEVICE=vulkan
 	@$(if $(DEVICE),CONFIGURATION=gpu) tools/test_random $(SEEDS) $(if $(DEVICE),'^vulkan/')

@@ -21,6 +21,14 @@ typedef enum rp_kv_in_place {
 #define RP_DEVICE_LAYERS_AUTO 0
 #define RP_DEVICE_LAYERS_NONE (-1) /* all layers are computed on the processor */
 
+/* What products with quantized weights are made of on the device. Weights of floats have products of floats. Results
+ * differ, and so do the keys of KV. */
+typedef enum rp_device_arithmetic {
+    RP_DEVICE_ARITHMETIC_INT8, /* activations rounded to 8 bits in blocks of 32, as on the processor: dot products, or
+                                  cooperative matrices where the device has them */
+    RP_DEVICE_ARITHMETIC_F32,  /* activations of 32 bits: nearer to the reference, and slower */
+} rp_device_arithmetic;
+
 /* rp_engine_options.device; borrowed until rp_engine_new returns. Initialise it with {.struct_size =
  * sizeof(rp_device_options)}. */
 typedef struct rp_device_options {
@@ -39,6 +47,7 @@ typedef struct rp_device_options {
      * than the model has: all. RP_ERR_UNSUPPORTED: KV of a format that is encoded, or a layer that reads the KV of one
      * on the other side */
     int32_t layers;
+    rp_device_arithmetic arithmetic; /* a zero is RP_DEVICE_ARITHMETIC_INT8 */
 } rp_device_options;
 
 /* What an engine has in memory of its device, and what went over the bus between it and RAM. Totals since its start; as

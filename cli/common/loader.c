@@ -22,6 +22,7 @@ const char *const cli_kv_formats[RP_N_KV_FORMATS + 1] = {RP_KV_FORMATS(X)};
 #undef X
 const char *const cli_module_states_names[] = {"exact", "last", "composed", NULL};
 const char *const cli_kv_in_place_names[] = {"auto", "always", "never", NULL};
+const char *const cli_arithmetic_names[] = {"int8", "f32", NULL};
 const char *const cli_write_names[] = {"back", "through", "off", NULL};
 
 const char *cli_weights_dir(const char *store) {
@@ -66,7 +67,8 @@ rp_engine_options cli_engine_options(const cli_engine_args *args) {
                                  .name = args->device,
                                  .ram_bytes = args->device_ram,
                                  .layers = args->device_layers,
-                                 .kv_in_place = (rp_kv_in_place)args->kv_in_place};
+                                 .kv_in_place = (rp_kv_in_place)args->kv_in_place,
+                                 .arithmetic = (rp_device_arithmetic)args->device_arithmetic};
     o.device = &device;
     return o;
 }

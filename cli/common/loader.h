@@ -24,7 +24,7 @@ typedef struct cli_loaded {
 
 /* Options shared by `run` and `eval`; all zero: the defaults. */
 typedef struct cli_engine_args {
-    int32_t ctx, threads, chunk, states, write, module_states, kv_in_place, device_layers;
+    int32_t ctx, threads, chunk, states, write, module_states, kv_in_place, device_layers, device_arithmetic;
     uint64_t ram, kv_ram, disk;
     uint64_t weights; /* 0: the default; CLI_OFF */
     const char *store, *store_key, *kv_f16_layers, *keep, *keep_method, *draft_model, *device;
@@ -52,6 +52,7 @@ typedef struct cli_engine_args {
 extern const char *const cli_kv_formats[];          /* in the order of rp_kv_format; ends with NULL */
 extern const char *const cli_write_names[];         /* in the order of rp_store_write */
 extern const char *const cli_kv_in_place_names[];   /* in the order of rp_kv_in_place */
+extern const char *const cli_arithmetic_names[];    /* in the order of rp_device_arithmetic */
 extern const char *const cli_module_states_names[]; /* in the order of rp_module_states */
 
 /* Their rows in a command's table. field: the cli_engine_args in the command's struct `type`. t: the short form of
@@ -93,6 +94,10 @@ extern const char *const cli_module_states_names[]; /* in the order of rp_module
      .min = 0, .max = INT32_MAX, \
      .help = "number of layers that the GPU computes, the last ones; the processor computes the others; auto: all, " \
              "or the most that --device-ram holds (auto)"}, \
+    {.name = "device-arithmetic", .kind = CLI_CHOICE, .value = "int8|f32", \
+     .offset = offsetof(type, field.device_arithmetic), .choices = cli_arithmetic_names, \
+     .help = "products with quantized weights on a GPU: of activations rounded to 8 bits, as on the processor, or " \
+             "of 32 bits, which are slower (int8)"}, \
     {.name = "kv-in-place", .kind = CLI_CHOICE, .value = "auto|always|never", \
      .offset = offsetof(type, field.kv_in_place), .choices = cli_kv_in_place_names, \
      .help = "where a GPU reads KV that it evicted to RAM: there, over the bus, or in its own memory after a copy; " \

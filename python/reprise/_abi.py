@@ -193,6 +193,9 @@ RP_KV_IN_PLACE_AUTO = 0
 RP_KV_IN_PLACE_ALWAYS = 1
 RP_KV_IN_PLACE_NEVER = 2
 
+RP_DEVICE_ARITHMETIC_INT8 = 0
+RP_DEVICE_ARITHMETIC_F32 = 1
+
 RP_LINT_ERROR = 0
 RP_LINT_WARNING = 1
 RP_LINT_NOTE = 2
@@ -1864,12 +1867,14 @@ class rp_device_options(Structure):
     ram_bytes: int
     kv_in_place: int
     layers: int
+    arithmetic: int
     _fields_ = [
         ("struct_size", c_uint32),
         ("name", c_char_p),
         ("ram_bytes", c_uint64),
         ("kv_in_place", c_int),
         ("layers", c_int32),
+        ("arithmetic", c_int),
     ]
 
 

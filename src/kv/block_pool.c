@@ -325,11 +325,12 @@ void kv_pool_notify_filled(kv_pool *p) {
 }
 
 void kv_pool_give_last(kv_pool *p, const kv_address *blocks, size_t n) {
+    pool_part *part = &p->parts[PART_OWN];
     pthread_mutex_lock(&p->lock);
-    BASE_ASSERT(n <= p->n_blocks - p->n_free); /* invariant 5 */
-    memmove(p->free_blocks + n, p->free_blocks, sizeof(*blocks) * p->n_free);
-    for (size_t i = 0; i < n; i++) p->free_blocks[i] = blocks[n - 1 - i];
-    p->n_free += n;
+    BASE_ASSERT(p->host_layers == 0 && n <= part->n_blocks - part->n_free); /* invariant 5 */
+    memmove(part->free_blocks + n, part->free_blocks, sizeof(*blocks) * part->n_free);
+    for (size_t i = 0; i < n; i++) part->free_blocks[i] = blocks[n - 1 - i];
+    part->n_free += n;
     pthread_mutex_unlock(&p->lock);
 }
 

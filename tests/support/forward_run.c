@@ -8,6 +8,8 @@
 #include "must.h"
 #include "test_device.h"
 
+rp_device_arithmetic forward_run_arithmetic = RP_DEVICE_ARITHMETIC_INT8;
+
 #define BUDGET_BYTES ((uint64_t)64 << 20)
 
 void forward_run_open(forward_run *r, const rp_model *m, base_cpu_level level, int32_t n_ctx, int32_t chunk,
@@ -19,7 +21,8 @@ void forward_run_open(forward_run *r, const rp_model *m, base_cpu_level level, i
                                .n_ctx = n_ctx,
                                .n_threads = threads,
                                .max_rows = FORWARD_RUN_ROWS,
-                               .host_layers = test_host_layers(&m->net)};
+                               .host_layers = test_host_layers(&m->net),
+                               .device_arithmetic = forward_run_arithmetic};
     must(backend_open(&b, test_device(), &m->net, &o, &err), &err);
     forward_run_open_on(r, m, b, chunk);
 }

@@ -9,6 +9,9 @@
 #include "backend/backend_registry.h"
 #include "model/forward.h"
 
+/* Of runs on a device that are opened from now on. */
+extern rp_device_arithmetic forward_run_arithmetic;
+
 #define FORWARD_RUN_ROWS 64 /* of a step at most */
 
 typedef struct forward_run {

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_ops.c: operations of the Vulkan backend alone: products with weights of every type against sums in double, by
- * few rows and many; each row's bits do not depend on the other rows; device memory through the table of kv/.
+/* test_ops.c: operations of the Vulkan backend alone: products with weights of every type, in f32 and in int8, against
+ * sums in double, by few rows and many, and by all instructions that the device has; each row's bits depend on neither
+ * the other rows nor the instructions; device memory through the table of kv/.
  *
- *   REPRISE_TEST_SEED=N  other numbers
+ *   REPRISE_TEST_SEED=N      other numbers
+ *   REPRISE_TEST_MATRICES=1  fails without dot products and cooperative matrices
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,7 +25,7 @@
 
 #define N_IN 768 /* three blocks of 256 */
 #define N_OUT 70
-#define ROWS 45 /* more than a tile of 32 */
+#define ROWS 77 /* more than a tile of 64 */
 
 static uint64_t seed;
 static tiny_random numbers;
@@ -48,7 +50,7 @@ static void multiply(world *w, const model_weight *weight, const model_weight *b
     w->b->ops->buffer_free(w->b, dst);
 }
 
-static double worst;
+static double worst, worst_int8, worst_rounded;
 
 static void check_sums(kernel_type type, const float *decoded, const float *bias, const float *x, const float *out) {
     for (int32_t r = 0; r < ROWS; r++)
@@ -66,32 +68,132 @@ static void check_sums(kernel_type type, const float *decoded, const float *bias
         }
 }
 
-static void check_type(kernel_type type) {
-    static const int32_t counts[] = {1, 2, 8, 9, 32, 33};
-    const size_t row_bytes = (size_t)kernel_row_bytes(type, N_IN);
-    float *w = calloc(N_OUT * N_IN, sizeof(float)), *x = calloc(ROWS * N_IN, sizeof(float)), bias[N_OUT];
-    float *all = calloc(ROWS * N_OUT, sizeof(float)), *some = calloc(ROWS * N_OUT, sizeof(float));
-    char *rows = calloc(N_OUT, row_bytes);
+/* What products in int8 of a row are, with the codes of its activations by definition (shaders/int8.glsl). */
+typedef struct int8_sum {
+    double exact; /* with activations that are not rounded */
+    double sum, size;
+    double open;  /* by how much it may differ: codes next to a tie */
+    double bound; /* of |sum - exact|: half a code of each element */
+} int8_sum;
+
+static void add_piece(int8_sum *y, const float *w, const float *x) {
+    double peak = 0;
+    for (int i = 0; i < 32; i++) peak = fmax(peak, fabs((double)x[i]));
+    const double d = peak / 127;
+    for (int i = 0; i < 32; i++) {
+        const double code = d > 0 ? (double)x[i] / d : 0, weight = (double)w[i];
+        y->exact += weight * (double)x[i];
+        y->sum += weight * rint(code) * d;
+        y->size += fabs(weight * rint(code) * d);
+        y->bound += fabs(weight) * d / 2;
+        if (fabs(fabs(code - floor(code)) - 0.5) < 1e-4) y->open += fabs(weight) * d;
+    }
+}
+
+/* Formats with minima subtract large sums of codes: their error is relative to those. */
+static void check_int8(kernel_type type, const float *decoded, const float *bias, const float *x, const float *out) {
+    for (int32_t r = 0; r < ROWS; r++)
+        for (int32_t o = 0; o < N_OUT; o++) {
+            int8_sum y = {.exact = (double)bias[o], .sum = (double)bias[o], .size = fabs((double)bias[o])};
+            for (int32_t i = 0; i < N_IN; i += 32) add_piece(&y, decoded + o * N_IN + i, x + r * N_IN + i);
+            const double got = (double)out[r * N_OUT + o], error = fmax(0, fabs(got - y.sum) - y.open) / y.size;
+            worst_int8 = fmax(worst_int8, error);
+            worst_rounded = fmax(worst_rounded, fabs(got - y.exact) / y.bound);
+            if (error > 2e-6)
+                fail_msg("%s in int8: row %d, output %d: %g, not %g", kernel_type_name(type), r, o, got, y.sum);
+            if (fabs(got - y.exact) > y.bound * 1.001 + 2e-6 * y.size)
+                fail_msg("%s in int8: row %d, output %d: %g is too far from %g", kernel_type_name(type), r, o, got,
+                         y.exact);
+        }
+}
+
+typedef struct products_case {
+    model_weight weight, bias;
+    const float *decoded; /* [N_OUT][N_IN] */
+    float *x;             /* [ROWS][N_IN] */
+    float *all, *some;    /* [ROWS][N_OUT] */
+} products_case;
+
+/* Products of all rows, then of a row alone, of few, of tiles: the same bits. */
+static void multiply_all(const products_case *c, rp_device_arithmetic arithmetic) {
+    static const int32_t counts[] = {1, 2, 8, 9, 32, 33, 64, 65};
     world v;
-    world_open(&v, N_IN, ROWS); /* one for each type: weights are known by their address */
+    world_open_in(&v, N_IN, ROWS, arithmetic); /* one for each: weights are known by their address */
+    multiply(&v, &c->weight, &c->bias, c->x, ROWS, c->all);
+    for (size_t i = 0; i < BASE_ARRAY_LEN(counts); i++) {
+        const int32_t first = ROWS - counts[i];
+        multiply(&v, &c->weight, &c->bias, c->x + first * N_IN, counts[i], c->some);
+        if (memcmp(c->some, c->all + first * N_OUT, sizeof(float) * N_OUT * (size_t)counts[i]) != 0)
+            fail_msg("%s: other bits in a step of %d rows (%d)", kernel_type_name(c->weight.type), counts[i],
+                     (int)vulkan_products_of(vulkan(v.b)->device));
+    }
+    v.b->ops->free(v.b);
+}
+
+static vulkan_device *device; /* stays open, so that pipelines are made once */
+
+/* By all instructions that the device has. Single products are compared for a type of each kind: pipelines take most of
+ * the time. */
+static void check_instructions(const products_case *c) {
+    const kernel_type type = c->weight.type;
+    const bool is_sample = type == KERNEL_Q8_0 || type == KERNEL_Q4_K || type == KERNEL_Q2_K || type == KERNEL_Q6_K;
+    float *first = calloc(ROWS * N_OUT, sizeof(float));
+    bool is_first = true;
+    for (int by = VULKAN_BY_CODES; by <= VULKAN_BY_MATRICES; by++) {
+        vulkan_most_products = (vulkan_products)by;
+        if (vulkan_products_of(device) != vulkan_most_products) continue; /* the device lacks it */
+        if (by == VULKAN_BY_CODES && device->description.has_dot && !is_sample) continue;
+        multiply_all(c, RP_DEVICE_ARITHMETIC_INT8);
+        if (is_first) {
+            is_first = false;
+            check_int8(type, c->decoded, c->bias.data, c->x, c->all);
+            memcpy(first, c->all, sizeof(float) * ROWS * N_OUT);
+        }
+        if (memcmp(first, c->all, sizeof(float) * ROWS * N_OUT) != 0)
+            fail_msg("%s: other bits by other instructions (%d)", kernel_type_name(type), by);
+    }
+    vulkan_most_products = VULKAN_BY_MATRICES;
+    free(first);
+}
+
+static void check_type(kernel_type type) {
+    const size_t row_bytes = (size_t)kernel_row_bytes(type, N_IN);
+    float *w = calloc(N_OUT * N_IN, sizeof(float)), bias[N_OUT];
+    char *rows = calloc(N_OUT, row_bytes);
+    products_case c = {.decoded = w,
+                       .x = calloc(ROWS * N_IN, sizeof(float)),
+                       .all = calloc(ROWS * N_OUT, sizeof(float)),
+                       .some = calloc(ROWS * N_OUT, sizeof(float))};
     fill(w, N_OUT * N_IN);
-    fill(x, ROWS * N_IN);
+    fill(c.x, ROWS * N_IN);
     fill(bias, N_OUT);
     for (int32_t o = 0; o < N_OUT; o++) {
         kernel_quantize(type, w + o * N_IN, rows + (size_t)o * row_bytes, N_IN);
         kernel_dequantize(type, rows + (size_t)o * row_bytes, w + o * N_IN, N_IN);
     }
-    const model_weight weight = {.data = rows, .type = type, .n_in = N_IN, .n_out = N_OUT, .n_slices = 1};
-    const model_weight b = {.data = bias, .type = KERNEL_F32, .n_in = N_OUT, .n_out = 1, .n_slices = 1};
-    multiply(&v, &weight, &b, x, ROWS, all);
-    check_sums(type, w, bias, x, all);
-    for (size_t i = 0; i < BASE_ARRAY_LEN(counts); i++) { /* a row alone, few rows, tiles: the same bits */
-        const int32_t first = ROWS - counts[i];
-        multiply(&v, &weight, &b, x + first * N_IN, counts[i], some);
-        assert_memory_equal(some, all + first * N_OUT, sizeof(float) * N_OUT * (size_t)counts[i]);
-    }
+    c.weight = (model_weight){.data = rows, .type = type, .n_in = N_IN, .n_out = N_OUT, .n_slices = 1};
+    c.bias = (model_weight){.data = bias, .type = KERNEL_F32, .n_in = N_OUT, .n_out = 1, .n_slices = 1};
+    multiply_all(&c, RP_DEVICE_ARITHMETIC_F32);
+    check_sums(type, w, bias, c.x, c.all);
+    if (kernel_type_quantized(type)) check_instructions(&c);
+    free(w), free(c.x), free(c.all), free(c.some), free(rows);
+}
+
+static void open_device(void) {
+    world v;
+    rp_error err = {0};
+    world_open(&v, N_IN, ROWS);
+    must(vulkan_device_ref(&device, &vulkan(v.b)->device->description, &err), &err);
     v.b->ops->free(v.b);
-    free(w), free(x), free(all), free(some), free(rows);
+}
+
+/* What the device has, so that a report tells by which instructions products were tested. */
+static void report_instructions(void) {
+    const vulkan_description *d = &device->description;
+    printf("int8 by codes%s", d->has_dot ? ", dot products" : "");
+    if (d->matrices.m) printf(", matrices of %u x %u x %u", d->matrices.m, d->matrices.n, d->matrices.k);
+    printf("\n");
+    if (getenv("REPRISE_TEST_MATRICES")) assert_true(d->has_dot && d->matrices.m > 0);
 }
 
 static void products_of_every_type_are_exact_sums(void **state) {
@@ -101,8 +203,89 @@ static void products_of_every_type_are_exact_sums(void **state) {
 #undef X
     };
     (void)state;
+    report_instructions();
     for (size_t i = 0; i < BASE_ARRAY_LEN(types); i++) check_type(types[i]);
-    printf("products: worst error %.2g of the sum of magnitudes\n", worst);
+    printf("products in f32: worst error %.2g of the sum of magnitudes; int8 %.2g, and %.2g of the rounding's bound\n",
+           worst, worst_int8, worst_rounded);
+}
+
+/* Rows of zeros, of numbers too small and too large for codes, and of what is no number. */
+static void odd_activations_have_the_same_bits_in_every_step(void **state) {
+    static const float odd[] = {0, 1e-40f, 1e-33f, 3e38f, INFINITY, NAN};
+    enum { N = (int)BASE_ARRAY_LEN(odd) };
+    float w[N_OUT * N_IN], bias[N_OUT];
+    float x[ROWS * N_IN], out[ROWS * N_OUT], one[N_OUT];
+    static char rows[N_OUT * N_IN];
+    world v;
+    (void)state;
+    fill(w, N_OUT * N_IN);
+    fill(bias, N_OUT);
+    fill(x, ROWS * N_IN);
+    for (int i = 0; i < N; i++)
+        for (int k = 0; k < (i < 4 ? N_IN : 40); k++) x[i * N_IN + k] = i < 4 ? x[i * N_IN + k] * odd[i] : odd[i];
+    const size_t row_bytes = (size_t)kernel_row_bytes(KERNEL_Q4_K, N_IN);
+    for (int32_t o = 0; o < N_OUT; o++)
+        kernel_quantize(KERNEL_Q4_K, w + o * N_IN, rows + (size_t)o * row_bytes, N_IN);
+    const model_weight weight = {.data = rows, .type = KERNEL_Q4_K, .n_in = N_IN, .n_out = N_OUT, .n_slices = 1};
+    const model_weight b = {.data = bias, .type = KERNEL_F32, .n_in = N_OUT, .n_out = 1, .n_slices = 1};
+    world_open(&v, N_IN, ROWS);
+    multiply(&v, &weight, &b, x, ROWS, out);
+    for (int i = 0; i < N; i++) {
+        multiply(&v, &weight, &b, x + i * N_IN, 1, one);
+        for (int o = 0; o < N_OUT; o++)
+            if (i >= 4) assert_true(isnan(one[o]) && isnan(out[i * N_OUT + o]));
+        if (i < 4) assert_memory_equal(one, out + i * N_OUT, sizeof(one));
+        if (i < 2) assert_memory_equal(one, bias, sizeof(one));
+    }
+    v.b->ops->free(v.b);
+}
+
+/* Slices of a weight, each with its columns: those of as many products. */
+static void products_of_slices_are_those_of_their_columns(void **state) {
+    enum { SLICES = 3,
+           N = 256,
+           OUT = 40 };
+    static float w[SLICES * OUT * N], x[ROWS * SLICES * N], own[ROWS * N], out[ROWS * SLICES * OUT], one[ROWS * OUT];
+    static char data[SLICES * OUT * N];
+    static const int32_t counts[] = {1, 7, ROWS};
+    const size_t slice = (size_t)kernel_row_bytes(KERNEL_Q6_K, N) * OUT;
+    world v;
+    (void)state;
+    fill(w, SLICES * OUT * N);
+    fill(x, ROWS * SLICES * N);
+    for (int32_t o = 0; o < SLICES * OUT; o++)
+        kernel_quantize(KERNEL_Q6_K, w + o * N, data + slice / OUT * (size_t)o, N);
+    const model_weight all = {.data = data,
+                              .type = KERNEL_Q6_K,
+                              .n_in = N,
+                              .n_out = OUT,
+                              .n_slices = SLICES,
+                              .slice_bytes = (int64_t)slice};
+    world_open(&v, N_IN, ROWS);
+    for (size_t c = 0; c < BASE_ARRAY_LEN(counts); c++) {
+        const int32_t rows = counts[c];
+        backend_buffer *src = world_buffer(&v, rows, SLICES * N, x), *dst = world_buffer(&v, rows, SLICES * OUT, out);
+        world_begin(&v);
+        v.b->ops->linear_runs(v.b, src, (backend_columns){0, N}, rows, &all, dst, (backend_columns){0, OUT});
+        world_read(&v, dst, rows, out);
+        v.b->ops->buffer_free(v.b, src);
+        v.b->ops->buffer_free(v.b, dst);
+        for (int s = 0; s < SLICES; s++) {
+            const model_weight weight = {
+                .data = data + slice * (size_t)s, .type = KERNEL_Q6_K, .n_in = N, .n_out = OUT, .n_slices = 1};
+            for (int32_t r = 0; r < rows; r++) memcpy(own + r * N, x + (r * SLICES + s) * N, sizeof(float) * N);
+            backend_buffer *part = world_buffer(&v, rows, N, own), *to = world_buffer(&v, rows, OUT, one);
+            world_begin(&v);
+            v.b->ops->linear(v.b, part, rows, 1, (const model_weight *const[]){&weight}, NULL,
+                             (backend_buffer *const[]){to});
+            world_read(&v, to, rows, one);
+            for (int32_t r = 0; r < rows; r++)
+                assert_memory_equal(one + r * OUT, out + (r * SLICES + s) * OUT, sizeof(float) * OUT);
+            v.b->ops->buffer_free(v.b, part);
+            v.b->ops->buffer_free(v.b, to);
+        }
+    }
+    v.b->ops->free(v.b);
 }
 
 /* Rows whose length is no multiple of a piece. */
@@ -325,6 +508,8 @@ static void no_sum_of_a_shader_is_fused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_of_every_type_are_exact_sums),
+        cmocka_unit_test(odd_activations_have_the_same_bits_in_every_step),
+        cmocka_unit_test(products_of_slices_are_those_of_their_columns),
         cmocka_unit_test(short_rows_end_where_they_end),
         cmocka_unit_test(activations_are_those_of_the_cpu),
         cmocka_unit_test(indexers_choose_the_highest_scores),
@@ -342,7 +527,9 @@ int main(void) {
     must(vulkan_instance_ref(&err), &err); /* stays: opening a driver takes long */
     seed = test_seed("vulkan", 20261130);
     numbers.state = seed;
+    open_device();
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    vulkan_device_unref(device);
     vulkan_instance_unref();
     return failed;
 }

@@ -13,11 +13,15 @@ typedef struct world {
     model_step step;
 } world;
 
-static inline void world_open(world *w, int32_t n_embd, int32_t max_rows) {
+static inline void world_open_in(world *w, int32_t n_embd, int32_t max_rows, rp_device_arithmetic arithmetic) {
     rp_error err = {0};
     *w = (world){.net = {.hp = {.n_embd = n_embd, .norm_eps = 1e-5f}}};
-    const backend_options o = {.n_ctx = 64, .n_threads = 1, .max_rows = max_rows};
+    const backend_options o = {.n_ctx = 64, .n_threads = 1, .max_rows = max_rows, .device_arithmetic = arithmetic};
     must(backend_open(&w->b, "vulkan", &w->net, &o, &err), &err);
+}
+
+static inline void world_open(world *w, int32_t n_embd, int32_t max_rows) {
+    world_open_in(w, n_embd, max_rows, RP_DEVICE_ARITHMETIC_INT8);
 }
 
 /* A buffer with the values of x, [rows][width]; the caller's. */

@@ -205,6 +205,7 @@ static void free_backend(backend *self) {
     vulkan_timeline_free(&b->timeline);
     if (b->device) vulkan_give(b, &b->readback);
     if (b->device) vulkan_give(b, &b->kv_floats);
+    if (b->device) vulkan_give(b, &b->codes);
     BASE_ASSERT(atomic_load(&b->used_bytes) == 0); /* buffers of activations were freed before */
     vulkan_device_unref(b->device);
     base_free(b);
@@ -271,9 +272,13 @@ static int open_device(vulkan_backend *b, const backend_options *o, rp_error *er
     atomic_store(&b->limit_bytes, o->device_bytes);
     char uuid[2 * VK_UUID_SIZE + 1] = "";
     for (size_t i = 0; i < VK_UUID_SIZE; i++) snprintf(uuid + 2 * i, 3, "%02x", d->driver_uuid[i]);
-    snprintf(b->arithmetic, sizeof(b->arithmetic), "vulkan %d: %04x:%04x %.200s, driver %u %s", VULKAN_ARITHMETIC,
-             d->vendor, d->device, d->name, d->driver_version, uuid);
-    base_log(BASE_LOG_INFO, "vulkan: %s, %s", d->name, d->driver);
+    /* by which instructions codes are multiplied is no part of it: their sums are integers */
+    snprintf(b->arithmetic, sizeof(b->arithmetic), "vulkan %d %s: %04x:%04x %.200s, driver %u %s", VULKAN_ARITHMETIC,
+             b->is_int8 ? "int8" : "f32", d->vendor, d->device, d->name, d->driver_version, uuid);
+    base_log(BASE_LOG_INFO, "vulkan: %s, %s, products of %s", d->name, d->driver, b->is_int8 ? "int8" : "f32");
+    if (b->is_int8 && d->matrices.m)
+        base_log(BASE_LOG_INFO, "vulkan: many rows by cooperative matrices of %u x %u x %u", d->matrices.m,
+                 d->matrices.n, d->matrices.k);
     return RP_OK;
 }
 
@@ -284,6 +289,7 @@ static int open_parts(vulkan_backend *b, const backend_options *o, rp_error *err
     if (!rc) rc = vulkan_copies_open(&b->copies, b, err);
     if (!rc) rc = vulkan_memory_new(&b->memory, b, err);
     if (!rc) rc = vulkan_weights_new(b, err);
+    if (!rc) rc = vulkan_linear_open(b, err);
     if (!rc) rc = vulkan_attention_open(b, err);
     if (!rc) rc = vulkan_tables_open(b, err);
     if (!rc) rc = vulkan_recurrence_open(b, o->max_tentative, err);
@@ -301,6 +307,7 @@ int vulkan_backend_new(backend **out, const model_network *net, const backend_op
     b->n_ctx = o->n_ctx;
     b->n_threads = o->n_threads;
     b->max_rows = o->max_rows;
+    b->is_int8 = o->device_arithmetic == RP_DEVICE_ARITHMETIC_INT8;
     const int rc = open_parts(b, o, err);
     if (rc) {
         free_backend(&b->base);

@@ -115,9 +115,11 @@ typedef struct vulkan_backend {
     kv_shape shape;
     int32_t n_ctx, n_threads, max_rows;
     vulkan_device *device;
+    bool is_int8;             /* products with quantized weights are of int8, else of f32 */
     vulkan_timeline timeline; /* of steps: their parts */
     vulkan_stream stream;     /* of steps */
     vulkan_buffer kv_floats;  /* scratch of vulkan_kv.c; empty until it is used */
+    vulkan_buffer codes;      /* of vulkan_linear.c: activations in int8, of one operation */
     vulkan_buffer readback;   /* what buffer_read gives; empty until the first */
     vulkan_arena arena;
     vulkan_buffer *retired; /* [n_retired] */
@@ -280,6 +282,7 @@ void vulkan_linear(backend *self, const backend_buffer *src, int32_t rows, int32
                    const model_weight *const *weights, const model_weight *const *biases, backend_buffer *const *dst);
 void vulkan_linear_runs(backend *self, const backend_buffer *src, backend_columns from, int32_t rows,
                         const model_weight *weight, backend_buffer *dst, backend_columns to);
+int vulkan_linear_open(vulkan_backend *b, rp_error *err); /* memory for codes. RP_ERR_MEMORY, RP_ERR_BUDGET */
 /* One product, after all commands before it. */
 void vulkan_product(vulkan_backend *b, const vulkan_linear_args *a, kernel_type type);
 int vulkan_experts_open(vulkan_backend *b, rp_error *err); /* RP_ERR_MEMORY, RP_ERR_BUDGET */

@@ -17,6 +17,15 @@ extern const base_embedded vulkan_binaries[]; /* "norm.spv"; of products "linear
 void (*vulkan_on_device)(vulkan_device *d);
 bool vulkan_is_unmapped;
 int vulkan_forced_copies = -1;
+vulkan_products vulkan_most_products = VULKAN_BY_MATRICES;
+
+vulkan_products vulkan_products_of(const vulkan_device *d) {
+    const vulkan_description *x = &d->description;
+    const vulkan_products best = x->matrices.m ? VULKAN_BY_MATRICES : x->has_dot ? VULKAN_BY_DOTS
+                                                                                 : VULKAN_BY_CODES;
+    if (best <= vulkan_most_products) return best;
+    return vulkan_most_products == VULKAN_BY_DOTS && !x->has_dot ? VULKAN_BY_CODES : vulkan_most_products;
+}
 
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
 static vulkan_device *list; /* guarded by list_lock */
@@ -116,6 +125,9 @@ static int create_device(vulkan_device *d, rp_error *err) {
                                                .queueFamilyIndex = q->copy_family,
                                                .queueCount = 1,
                                                .pQueuePriorities = priorities}};
+    const vulkan_description *x = &d->description;
+    const char *extensions[3];
+    uint32_t n = 0;
     VkPhysicalDeviceVulkan12Features f12 = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES,
                                             .bufferDeviceAddress = VK_TRUE,
                                             .timelineSemaphore = VK_TRUE,
@@ -125,11 +137,28 @@ static int create_device(vulkan_device *d, rp_error *err) {
     VkPhysicalDeviceVulkan11Features f11 = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_FEATURES,
                                             .pNext = &f12,
                                             .storageBuffer16BitAccess = VK_TRUE};
-    static const char *const import[] = {VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME};
+    VkPhysicalDeviceShaderIntegerDotProductFeaturesKHR dot = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES_KHR,
+        .pNext = &f11,
+        .shaderIntegerDotProduct = VK_TRUE};
+    void *features = x->has_dot ? (void *)&dot : &f11;
+    if (x->has_dot) extensions[n++] = VK_KHR_SHADER_INTEGER_DOT_PRODUCT_EXTENSION_NAME;
+    if (x->host_alignment > 0) extensions[n++] = VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME;
+#ifdef REPRISE_VULKAN_MATRICES
+    VkPhysicalDeviceCooperativeMatrixFeaturesKHR matrices = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR,
+        .pNext = features,
+        .cooperativeMatrix = VK_TRUE};
+    if (x->matrices.m) {
+        features = &matrices;
+        extensions[n++] = VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME;
+        f12.shaderInt8 = f12.vulkanMemoryModel = VK_TRUE;
+    }
+#endif
     const VkDeviceCreateInfo info = {.sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO,
-                                     .pNext = &f11,
-                                     .enabledExtensionCount = d->description.host_alignment > 0,
-                                     .ppEnabledExtensionNames = import,
+                                     .pNext = features,
+                                     .enabledExtensionCount = n,
+                                     .ppEnabledExtensionNames = extensions,
                                      .queueCreateInfoCount = is_apart ? 2 : 1,
                                      .pQueueCreateInfos = queues,
                                      .pEnabledFeatures = &(VkPhysicalDeviceFeatures){.shaderInt64 = VK_TRUE}};
@@ -498,9 +527,13 @@ static int create_pipeline(vulkan_device *d, vulkan_shader shader, uint32_t vari
     int rc = vulkan_check(d, d->vk.vkCreateShaderModule(d->handle, &info, NULL, &module), name, err);
     base_free(code);
     if (rc) return rc;
+    const vulkan_matrices *m = &d->description.matrices;
+    const bool is_matrix = shader == VULKAN_MATRIX_MANY;
     const uint32_t value = shaders[shader].by_type ? shaders[shader].rows : variant;
-    const VkSpecializationMapEntry entry = {.constantID = 0, .offset = 0, .size = sizeof(value)};
-    const VkSpecializationInfo constants = {1, &entry, sizeof(value), &value};
+    const uint32_t values[4] = {is_matrix ? m->m : value, m->n, m->k, m->subgroups};
+    VkSpecializationMapEntry entries[4];
+    for (uint32_t i = 0; i < 4; i++) entries[i] = (VkSpecializationMapEntry){i, 4 * i, sizeof(uint32_t)};
+    const VkSpecializationInfo constants = {is_matrix ? 4 : 1, entries, sizeof(values), values};
     const VkComputePipelineCreateInfo pipeline = {
         .sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO,
         .stage = {.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO,

@@ -60,6 +60,13 @@ extern bool vulkan_is_unmapped;
  * queue, its one queue counts as two. */
 extern int vulkan_forced_copies;
 
+/* By which instructions products of int8 are added: the best of the device up to this one (tests). */
+typedef enum vulkan_products { VULKAN_BY_CODES,
+                               VULKAN_BY_DOTS,
+                               VULKAN_BY_MATRICES } vulkan_products;
+extern vulkan_products vulkan_most_products;
+vulkan_products vulkan_products_of(const vulkan_device *d);
+
 /* Is device memory other memory than the host's, with a bus between them? */
 static inline bool vulkan_device_is_apart(const vulkan_device *d) { return !d->is_mapped; }
 

@@ -12,6 +12,8 @@
 #include "base/error.h"
 #include "base/memory.h"
 
+#define SHARED_BYTES 32768 /* what a workgroup of products has at most (shaders/tile.glsl) */
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards those below */
 static VkInstance instance;
 static int32_t n_refs;
@@ -98,22 +100,107 @@ static const char *missing_feature(VkPhysicalDevice physical, uint32_t api_versi
     return NULL;
 }
 
-/* Alignment of imported memory of the process; 0: the driver imports none. */
+/* The extensions of a device; the caller frees them. NULL: none. */
+static VkExtensionProperties *list_extensions(VkPhysicalDevice physical, uint32_t *n) {
+    VkExtensionProperties *all = NULL;
+    *n = 0;
+    if (vkEnumerateDeviceExtensionProperties(physical, NULL, n, NULL) == VK_SUCCESS && *n > 0)
+        all = base_calloc(*n, sizeof(*all));
+    if (!all || vkEnumerateDeviceExtensionProperties(physical, NULL, n, all) != VK_SUCCESS) *n = 0;
+    return all;
+}
+
+static bool has_extension(const VkExtensionProperties *all, uint32_t n, const char *name) {
+    bool has = false;
+    for (uint32_t i = 0; i < n && !has; i++) has = strcmp(all[i].extensionName, name) == 0;
+    return has;
+}
+
+/* Alignment of imported memory of the process. */
 static uint64_t host_alignment(VkPhysicalDevice physical) {
     VkPhysicalDeviceExternalMemoryHostPropertiesEXT host = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_EXTERNAL_MEMORY_HOST_PROPERTIES_EXT};
     VkPhysicalDeviceProperties2 p = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2, .pNext = &host};
-    VkExtensionProperties *all = NULL;
-    uint32_t n = 0;
-    bool has = false;
-    if (vkEnumerateDeviceExtensionProperties(physical, NULL, &n, NULL) == VK_SUCCESS && n > 0)
-        all = base_calloc(n, sizeof(*all));
-    if (!all || vkEnumerateDeviceExtensionProperties(physical, NULL, &n, all) != VK_SUCCESS) n = 0;
-    for (uint32_t i = 0; i < n && !has; i++)
-        has = strcmp(all[i].extensionName, VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME) == 0;
+    vkGetPhysicalDeviceProperties2(physical, &p);
+    return host.minImportedHostPointerAlignment;
+}
+
+static bool has_dot(VkPhysicalDevice physical) {
+    VkPhysicalDeviceShaderIntegerDotProductFeaturesKHR dot = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES_KHR};
+    VkPhysicalDeviceFeatures2 f = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2, .pNext = &dot};
+    vkGetPhysicalDeviceFeatures2(physical, &f);
+    return dot.shaderIntegerDotProduct;
+}
+
+#ifdef REPRISE_VULKAN_MATRICES
+#define TILE 64 /* of linear_matrix.comp: outputs and rows */
+#define INVOCATIONS 128
+
+/* Does a workgroup of linear_matrix divide its tile into matrices of this size? */
+static bool divides_tile(const vulkan_matrices *m) {
+    if (m->m == 0 || m->n == 0 || m->k == 0 || TILE % m->m || TILE % m->n || 32 % m->k || m->k % 4) return false;
+    const uint32_t across = TILE / m->n, all = TILE / m->m * across, own = all / m->subgroups;
+    return all % m->subgroups == 0 && own > 0 && (own % across == 0 || across % own == 0);
+}
+
+/* Sums are scaled in matrices of floats, which are of the types that the device lists for some product. */
+static bool has_floats(const VkCooperativeMatrixPropertiesKHR *all, uint32_t n, const vulkan_matrices *m) {
+    for (uint32_t i = 0; i < n; i++)
+        if (all[i].scope == VK_SCOPE_SUBGROUP_KHR && all[i].MSize == m->m && all[i].NSize == m->n &&
+            (all[i].CType == VK_COMPONENT_TYPE_FLOAT32_KHR || all[i].ResultType == VK_COMPONENT_TYPE_FLOAT32_KHR))
+            return true;
+    return false;
+}
+
+/* The largest matrices that fit. */
+static vulkan_matrices choose_matrices(const VkCooperativeMatrixPropertiesKHR *all, uint32_t n, uint32_t subgroups) {
+    vulkan_matrices best = {0};
+    for (uint32_t i = 0; i < n; i++) {
+        const VkCooperativeMatrixPropertiesKHR *p = &all[i];
+        const vulkan_matrices m = {p->MSize, p->NSize, p->KSize, subgroups};
+        if (p->AType != VK_COMPONENT_TYPE_SINT8_KHR || p->BType != VK_COMPONENT_TYPE_SINT8_KHR ||
+            p->CType != VK_COMPONENT_TYPE_SINT32_KHR || p->ResultType != VK_COMPONENT_TYPE_SINT32_KHR ||
+            p->scope != VK_SCOPE_SUBGROUP_KHR || !divides_tile(&m) || !has_floats(all, n, &m))
+            continue;
+        if (m.m * m.n * m.k > best.m * best.n * best.k) best = m;
+    }
+    return best;
+}
+
+static vulkan_matrices find_matrices(VkPhysicalDevice physical, uint32_t subgroup_size) {
+    VkPhysicalDeviceCooperativeMatrixFeaturesKHR matrix = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR};
+    VkPhysicalDeviceVulkan12Features f12 = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES,
+                                            .pNext = &matrix};
+    VkPhysicalDeviceFeatures2 f = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2, .pNext = &f12};
+    VkCooperativeMatrixPropertiesKHR all[128];
+    uint32_t n = BASE_ARRAY_LEN(all);
+    vkGetPhysicalDeviceFeatures2(physical, &f);
+    if (!matrix.cooperativeMatrix || !f12.shaderInt8 || !f12.vulkanMemoryModel) return (vulkan_matrices){0};
+    if (subgroup_size == 0 || INVOCATIONS % subgroup_size) return (vulkan_matrices){0};
+    for (uint32_t i = 0; i < n; i++)
+        all[i] = (VkCooperativeMatrixPropertiesKHR){.sType = VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_PROPERTIES_KHR};
+    const VkResult result = vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR(physical, &n, all);
+    if (result != VK_SUCCESS && result != VK_INCOMPLETE) n = 0;
+    return choose_matrices(all, n, INVOCATIONS / subgroup_size);
+}
+#endif
+
+/* What a device that is usable can do besides. */
+static void describe_extensions(VkPhysicalDevice physical, uint32_t subgroup_size, vulkan_description *out) {
+    uint32_t n;
+    VkExtensionProperties *all = list_extensions(physical, &n);
+    if (has_extension(all, n, VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME))
+        out->host_alignment = host_alignment(physical);
+    if (has_extension(all, n, VK_KHR_SHADER_INTEGER_DOT_PRODUCT_EXTENSION_NAME)) out->has_dot = has_dot(physical);
+#ifdef REPRISE_VULKAN_MATRICES
+    if (has_extension(all, n, VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME))
+        out->matrices = find_matrices(physical, subgroup_size);
+#else
+    (void)subgroup_size;
+#endif
     base_free(all);
-    if (has) vkGetPhysicalDeviceProperties2(physical, &p);
-    return has ? host.minImportedHostPointerAlignment : 0;
 }
 
 static void describe(VkPhysicalDevice physical, vulkan_description *out) {
@@ -138,7 +225,9 @@ static void describe(VkPhysicalDevice physical, vulkan_description *out) {
             memory.memoryHeaps[i].size > out->memory_bytes)
             out->memory_bytes = memory.memoryHeaps[i].size;
     out->unusable = missing_feature(physical, p.properties.apiVersion);
-    if (!out->unusable) out->host_alignment = host_alignment(physical);
+    if (!out->unusable && p.properties.limits.maxComputeSharedMemorySize < SHARED_BYTES)
+        out->unusable = "it has less than 32 KiB of shared memory";
+    if (!out->unusable) describe_extensions(physical, p11.subgroupSize, out);
     const char *no_queue = find_queues(physical, &out->queues);
     if (!out->unusable) out->unusable = no_queue;
 }

@@ -6,6 +6,8 @@
 #ifndef BACKEND_VULKAN_INSTANCE_H
 #define BACKEND_VULKAN_INSTANCE_H
 
+#include <stdbool.h>
+
 #include <volk.h>
 
 #include "reprise.h"
@@ -25,6 +27,12 @@ typedef struct vulkan_queues {
     uint32_t timestamp_bits;          /* of the family of copies; 0: it writes none */
 } vulkan_queues;
 
+/* Cooperative matrices of int8 with sums of int32, M x K times K x N, as the constants of linear_matrix.comp. m 0: the
+ * device has none, or this build has no shader for them. */
+typedef struct vulkan_matrices {
+    uint32_t m, n, k, subgroups; /* subgroups: of a workgroup of 128 */
+} vulkan_matrices;
+
 /* A device as its driver describes it. */
 typedef struct vulkan_description {
     VkPhysicalDevice physical;
@@ -36,7 +44,9 @@ typedef struct vulkan_description {
     vulkan_queues queues;
     uint64_t memory_bytes;   /* of its largest heap that is its own */
     uint64_t host_alignment; /* of memory of the process that it can import; 0: none (VK_EXT_external_memory_host) */
-    const char *unusable;    /* why the backend cannot use it; NULL: it can. Static */
+    bool has_dot;            /* products of 4 x 8 bits (VK_KHR_shader_integer_dot_product) */
+    vulkan_matrices matrices;
+    const char *unusable; /* why the backend cannot use it; NULL: it can. Static */
 } vulkan_description;
 
 /* Opens the loader and creates the instance, or refers to it once more. RP_ERR_UNSUPPORTED: there is no loader, or no

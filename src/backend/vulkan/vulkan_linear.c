@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* vulkan_linear.c: linear layers and mixtures of experts. Few rows and many rows have a shader each, with the same
- * order of sums (shaders/linear.glsl). */
+ * order of sums (shaders/linear.glsl).
+ *
+ * Products with quantized weights are of int8, unless the engine chose f32; weights of floats have products of f32.
+ * Codes of many rows are made once for all products of an operation; shaders of few rows make their own.
+ */
 #include <string.h>
 
 #include "backend/vulkan/vulkan_backend.h"
@@ -10,22 +14,88 @@
 
 #define FEW_ROWS 8 /* of linear_few; more rows are linear_many's */
 #define FEW_OUTPUTS 8
-#define MANY_ROWS 32
 #define MANY_OUTPUTS 64
+#define MANY_ROWS 32 /* of linear_many; of its variants in int8: as many as outputs */
 
-/* runs: slices of the weight, each with its columns (run_src, run_dst); 1: one for all rows, or one a row. */
-static void record(vulkan_backend *b, const vulkan_linear_args *a, kernel_type type, uint32_t runs, bool first) {
-    const bool one = a->rows == 1 || a->slices, few = one || a->rows <= FEW_ROWS;
-    const vulkan_shader shader = one ? VULKAN_LINEAR_ONE : few ? VULKAN_LINEAR_FEW
-                                                               : VULKAN_LINEAR_MANY;
-    const uint32_t rows = one ? 1 : few ? FEW_ROWS
-                                        : MANY_ROWS,
-                   outputs = few ? FEW_OUTPUTS : MANY_OUTPUTS;
-    const uint32_t groups[3] = {BASE_DIV_UP(a->n_out, outputs), BASE_DIV_UP(a->rows, rows), runs};
-    (first ? vulkan_dispatch : vulkan_dispatch_beside)(b, shader, type, a, sizeof(*a), groups);
+static bool is_int8(const vulkan_backend *b, kernel_type type) { return b->is_int8 && kernel_type_quantized(type); }
+
+static vulkan_shader shader_of(const vulkan_backend *b, kernel_type type, bool one, bool few) {
+    const vulkan_products by = vulkan_products_of(b->device);
+    const bool has_dot = by >= VULKAN_BY_DOTS && b->device->description.has_dot;
+    if (!is_int8(b, type)) return one ? VULKAN_LINEAR_ONE : few ? VULKAN_LINEAR_FEW
+                                                                : VULKAN_LINEAR_MANY;
+    if (one) return has_dot ? VULKAN_DOT_ONE : VULKAN_INT8_ONE;
+    if (few) return has_dot ? VULKAN_DOT_FEW : VULKAN_INT8_FEW;
+    if (by == VULKAN_BY_MATRICES) return VULKAN_MATRIX_MANY;
+    return has_dot ? VULKAN_DOT_MANY : VULKAN_INT8_MANY;
 }
 
-void vulkan_product(vulkan_backend *b, const vulkan_linear_args *a, kernel_type type) { record(b, a, type, 1, true); }
+/* ---- codes ---- */
+
+static uint64_t codes_bytes(uint64_t rows, uint64_t n_in) { return BASE_DIV_UP(n_in, 32) * rows * VULKAN_PIECE_BYTES; }
+
+/* Memory for codes. What recorded commands read stays until the next step. */
+static int grow_codes(vulkan_backend *b, uint64_t bytes, rp_error *err) {
+    if (b->codes.bytes >= bytes) return RP_OK;
+    vulkan_retire(b, &b->codes);
+    return vulkan_take(b, VULKAN_ON_DEVICE, bytes, "activations in int8", &b->codes, err);
+}
+
+int vulkan_linear_open(vulkan_backend *b, rp_error *err) {
+    uint64_t n_in = 0;
+    if (b->max_rows <= FEW_ROWS) return RP_OK;
+    for (int32_t i = 0; i < b->net->n_matrices; i++) { /* those of experts have shaders of one row */
+        const model_weight *w = b->net->matrices[i];
+        if (w->data && w->n_slices <= 1 && is_int8(b, w->type)) n_in = BASE_MAX(n_in, (uint64_t)w->n_in);
+    }
+    return n_in ? grow_codes(b, codes_bytes((uint64_t)b->max_rows, n_in), err) : RP_OK;
+}
+
+/* Rounds what products with these arguments read. Returns the address of the codes; 0: the step has failed. */
+static uint64_t round_rows(vulkan_backend *b, const vulkan_linear_args *a, uint32_t runs) {
+    rp_error err = {0};
+    const int rc = grow_codes(b, codes_bytes(a->rows, (uint64_t)a->n_in * runs), &err);
+    if (rc) {
+        vulkan_step_fail(b, rc, &err);
+        return 0;
+    }
+    const vulkan_codes_args args = {.src = a->src,
+                                    .dst = b->codes.address,
+                                    .n_in = a->n_in,
+                                    .rows = a->rows,
+                                    .src_width = a->src_width,
+                                    .src_first = a->src_first,
+                                    .run_src = a->run_src};
+    vulkan_dispatch(b, VULKAN_CODES, 0, &args, sizeof(args), (uint32_t[]){BASE_DIV_UP(a->n_in, 512), a->rows, runs});
+    return args.dst;
+}
+
+/* ---- products ---- */
+
+/* runs: slices of the weight, each with its columns (run_src, run_dst); 1: one for all rows, or one a row.
+ * codes: of the same rows, made by an earlier product of the operation, or 0; then they are made here if need be.
+ * first: of the operation. */
+static void record(vulkan_backend *b, vulkan_linear_args a, kernel_type type, uint32_t runs, bool first,
+                   uint64_t *codes) {
+    const bool one = a.rows == 1 || a.slices, few = one || a.rows <= FEW_ROWS;
+    const bool reads_codes = !few && is_int8(b, type);
+    const uint32_t rows = one ? 1 : few       ? FEW_ROWS
+                                : reads_codes ? MANY_OUTPUTS
+                                              : MANY_ROWS;
+    const uint32_t outputs = few ? FEW_OUTPUTS : MANY_OUTPUTS;
+    const uint32_t groups[3] = {BASE_DIV_UP(a.n_out, outputs), BASE_DIV_UP(a.rows, rows), runs};
+    if (reads_codes && *codes == 0) {
+        *codes = round_rows(b, &a, runs);
+        first = true;
+    }
+    if (reads_codes) a.src = *codes;
+    (first ? vulkan_dispatch : vulkan_dispatch_beside)(b, shader_of(b, type, one, few), type, &a, sizeof(a), groups);
+}
+
+void vulkan_product(vulkan_backend *b, const vulkan_linear_args *a, kernel_type type) {
+    uint64_t codes = 0;
+    record(b, *a, type, 1, true, &codes);
+}
 
 static vulkan_linear_args args_of(vulkan_backend *b, const backend_buffer *src, int32_t rows, const model_weight *w,
                                   const model_weight *bias, const backend_buffer *dst) {
@@ -46,16 +116,18 @@ static vulkan_linear_args args_of(vulkan_backend *b, const backend_buffer *src, 
 void vulkan_linear(backend *self, const backend_buffer *src, int32_t rows, int32_t n,
                    const model_weight *const *weights, const model_weight *const *biases, backend_buffer *const *dst) {
     vulkan_backend *b = vulkan(self);
+    uint64_t codes = 0;
     for (int32_t i = 0; i < n; i++) {
         BASE_ASSERT(weights[i]->n_in == src->width);
         const vulkan_linear_args a = args_of(b, src, rows, weights[i], biases ? biases[i] : NULL, dst[i]);
-        record(b, &a, weights[i]->type, 1, i == 0);
+        record(b, a, weights[i]->type, 1, i == 0, &codes);
     }
 }
 
 void vulkan_linear_runs(backend *self, const backend_buffer *src, backend_columns from, int32_t rows,
                         const model_weight *weight, backend_buffer *dst, backend_columns to) {
     const int64_t last = weight->n_slices - 1;
+    uint64_t codes = 0;
     vulkan_linear_args a = args_of(vulkan(self), src, rows, weight, NULL, dst);
     BASE_ASSERT(from.first + last * from.step + weight->n_in <= src->width);
     BASE_ASSERT(to.first + last * to.step + weight->n_out <= dst->width);
@@ -64,17 +136,18 @@ void vulkan_linear_runs(backend *self, const backend_buffer *src, backend_column
     a.dst_first = (uint32_t)to.first;
     a.run_src = (uint32_t)from.step;
     a.run_dst = (uint32_t)to.step;
-    record(vulkan(self), &a, weight->type, (uint32_t)weight->n_slices, true);
+    record(vulkan(self), a, weight->type, (uint32_t)weight->n_slices, true, &codes);
 }
 
 /* ---- mixtures: each row and each of its experts is a row of products ---- */
 
 static void linear_slices(vulkan_backend *b, const backend_buffer *src, int32_t rows, const model_weight *w,
                           const model_weight *bias, backend_buffer *dst, bool first) {
+    uint64_t codes = 0; /* shaders of one row make their own */
     vulkan_linear_args a = args_of(b, src, rows, w, bias, dst);
     a.slices = b->mix.experts->memory.address;
     a.slice_bytes = (uint64_t)a.row_bytes * a.n_out;
-    record(b, &a, w->type, 1, first);
+    record(b, a, w->type, 1, first, &codes);
 }
 
 static void route(vulkan_backend *b, const model_layer *l, const backend_buffer *scores, int32_t rows) {

@@ -13,13 +13,21 @@
 
 /* X(NAME, file, is there a binary for each type of weights?, rows of a workgroup, its constant) */
 #define VULKAN_SHADERS(X) \
-    X(LINEAR_FEW, "linear_few", 1, 8)   /* variant: type */ \
-    X(LINEAR_ONE, "linear_few", 1, 1)   /* the same, a row a workgroup */ \
-    X(LINEAR_MANY, "linear_many", 1, 0) /* variant: type */ \
-    X(ELEMENTS, "elements", 0, 0)       /* variant: vulkan_element_op */ \
-    X(NORM, "norm", 0, 0)               /* variant: vulkan_norm_kind */ \
-    X(STORE, "store", 0, 0)             /* variant: 1: rotated pairs are halves */ \
-    X(STORE_INT8, "store_int8", 0, 0)   /* variant: as of STORE */ \
+    X(LINEAR_FEW, "linear_few", 1, 8)    /* variant: type */ \
+    X(LINEAR_ONE, "linear_few", 1, 1)    /* the same, a row a workgroup */ \
+    X(LINEAR_MANY, "linear_many", 1, 0)  /* variant: type */ \
+    X(INT8_FEW, "linear_few_int8", 1, 8) /* in int8, by products of single codes */ \
+    X(INT8_ONE, "linear_few_int8", 1, 1) \
+    X(INT8_MANY, "linear_many_int8", 1, 0) \
+    X(DOT_FEW, "linear_few_dot", 1, 8) /* the same by dot products of 4 */ \
+    X(DOT_ONE, "linear_few_dot", 1, 1) \
+    X(DOT_MANY, "linear_many_dot", 1, 0) \
+    X(MATRIX_MANY, "linear_matrix", 1, 0) /* the same by cooperative matrices; constants: vulkan_matrices */ \
+    X(CODES, "codes", 0, 0) \
+    X(ELEMENTS, "elements", 0, 0)     /* variant: vulkan_element_op */ \
+    X(NORM, "norm", 0, 0)             /* variant: vulkan_norm_kind */ \
+    X(STORE, "store", 0, 0)           /* variant: 1: rotated pairs are halves */ \
+    X(STORE_INT8, "store_int8", 0, 0) /* variant: as of STORE */ \
     X(KV_READ, "kv_read", 0, 0) \
     X(KV_ENCODE, "kv_encode", 0, 0) \
     X(SCORES, "attend_scores", 0, 0) /* variant: as of STORE */ \
@@ -97,6 +105,13 @@ typedef struct vulkan_linear_args {
     uint64_t slice_bytes;
     uint32_t run_src, run_dst;
 } vulkan_linear_args;
+
+typedef struct vulkan_codes_args {
+    uint64_t src, dst;
+    uint32_t n_in, rows, src_width, src_first, run_src;
+} vulkan_codes_args;
+
+#define VULKAN_PIECE_BYTES 40 /* of 32 activations as codes (shaders/int8.glsl) */
 
 typedef struct vulkan_norm_args {
     uint64_t src, dst, weight, bias;
@@ -292,7 +307,7 @@ enum { VULKAN_ELEMENT_F32,
 #define VULKAN_SPLIT 512 /* slots whose values are added by one workgroup; a part of the arithmetic */
 #define VULKAN_BLOCKS 4  /* row blocks of a workgroup of attend_scores, index_scores */
 
-/* Changes with the results of the shaders: a part of the arithmetic level. */
-#define VULKAN_ARITHMETIC 1
+/* Changes with the results of the shaders: a part of the arithmetic level, as is the arithmetic of products. */
+#define VULKAN_ARITHMETIC 2
 
 #endif

@@ -30,6 +30,8 @@ static int use_processor(rp_engine *e, rp_error *err) {
 }
 
 int device_layers_find(rp_engine *e, const rp_device_options *o, rp_error *err) {
+    if ((unsigned)o->arithmetic > RP_DEVICE_ARITHMETIC_F32)
+        return base_fail(err, RP_ERR_INVALID, "unknown device arithmetic %d", (int)o->arithmetic);
     const int rc = backend_find(&e->backend_row, o->name, &e->model->net, err);
     if (rc) return rc;
     /* a number is a part of the name; the caller's string is borrowed until the engine is open */

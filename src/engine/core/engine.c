@@ -404,6 +404,7 @@ static int engine_open_parts(rp_engine *e, const rp_engine_options *o, rp_error 
         .weights = e->weights ? weights_cache_interface(e->weights) : NULL,
         .times = e->model->times,
         .device_bytes = o->device->ram_bytes,
+        .device_arithmetic = o->device->arithmetic,
     };
     if ((rc = device_layers_open(e, o->device, &options, err)) || (rc = open_draft(e, o, err)) ||
         (rc = kv_budget(e, o, &budget, &ram, err)) ||

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// linear.glsl: the arguments of products, and the order of their sums, which linear_few and linear_many share:
+// linear.glsl: the arguments of products, and the order of their sums, which every shader of products shares:
 //
-//   a row of weights is divided into pieces of 32 elements; lane l of 16 adds the products of pieces l, l + 16, ...
-//   one after another; the lanes' sums are added in ascending order, then the bias
+//   a row of weights is divided into pieces of 32 elements;  y = bias + sum of products of pieces, in ascending order
 //
-// So a result depends on its row of weights, its row of activations and n_in alone.
+//   in f32   a piece's product is the sum of 32 products of floats, in ascending order. Weights of every type
+//   in int8  activations are codes of 8 bits (int8.glsl), a piece's product is an integer, scaled. Quantized weights
+//
+// So a result depends on its row of weights, its row of activations and n_in alone: neither on the shader, nor on the
+// instructions by which it adds integers.
 layout(push_constant, scalar) uniform Arguments {
-    uint64_t src;     // f32 [rows][src_width]
+    uint64_t src;     // f32 [rows][src_width]; of shaders that read codes: those of all rows (int8.glsl)
     uint64_t dst;     // f32 [rows][dst_width]
     uint64_t weights; // [slices][n_out] rows of row_bytes
     uint64_t bias;    // f32 [slices][n_out]; 0: none
@@ -16,5 +19,3 @@ layout(push_constant, scalar) uniform Arguments {
     uint64_t slice_bytes;
     uint run_src, run_dst; // of linear_runs: slice z of the weights reads and writes columns z * run_* further
 } a;
-
-#define LANES 16u
