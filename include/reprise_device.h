@@ -66,8 +66,8 @@ typedef struct rp_device_usage {
     /* submissions of steps; the processor's time in them; the time from them to the end of the step */
     uint64_t submits, submit_us, step_us;
     uint64_t promoted_bytes, promoted_us; /* as demoted_bytes and demoted_us: KV that was copied from RAM */
-    uint64_t layers;        /* of the model that the device computes: the last ones, or all; 0: none */
-    uint64_t carried_bytes; /* activations of the layers before them, copied to the device once a step */
+    uint64_t layers;                      /* of the model that the device computes: the last ones, or all; 0: none */
+    uint64_t carried_bytes;               /* activations of the layers before them, copied to the device once a step */
 } rp_device_usage;
 /* Any thread. RP_ERR_INVALID (struct_size is not set). */
 RP_API int rp_engine_device_usage(rp_engine *engine, rp_device_usage *out);

@@ -363,8 +363,8 @@ int vulkan_download(vulkan_copies *c, const vulkan_region *from, void *to, rp_er
 
 /* ---- rows ---- */
 
-/* Copies of rows, by a shader, since rows are as short as an element: in the queue of steps, after all copies. The table
- * is in a staging buffer. */
+/* Copies of rows, by a shader, since rows are as short as an element: in the queue of steps, after all copies. Their
+ * table is in a staging buffer. */
 static int copy_rows(vulkan_copies *c, const kv_row_copy *copies, size_t n, rp_error *err) {
     vulkan_staging_slot *slot = &c->up[c->next++ % VULKAN_STAGING_SLOTS];
     vulkan_device *d = c->backend->device;
