@@ -36,25 +36,28 @@ static double copy_once_s(vulkan_stream *s, const vulkan_buffer *from, const vul
         vulkan_stream_barrier(s);
     }
     const double start = bench_now_s();
-    if (vulkan_stream_submit(s, &err) || vulkan_stream_wait(s, &err)) bench_die("a copy", &err);
+    if (vulkan_stream_submit(s, (vulkan_after){0}, &err) || vulkan_stream_wait(s, &err)) bench_die("a copy", &err);
     return bench_now_s() - start;
 }
 
 static double copy_gbs(vulkan_device *d) {
     vulkan_buffer from, to;
+    vulkan_timeline timeline;
     vulkan_stream s;
     rp_error err = {0};
     double best = 0;
     const bool is_emulated = d->description.type == VK_PHYSICAL_DEVICE_TYPE_CPU;
     const uint64_t bytes = is_emulated ? COPY_BYTES / 16 : COPY_BYTES;
     if (vulkan_buffer_new(d, VULKAN_ON_DEVICE, bytes, "a copy", &from, &err) ||
-        vulkan_buffer_new(d, VULKAN_ON_DEVICE, bytes, "a copy", &to, &err) || vulkan_stream_new(&s, d, &err))
+        vulkan_buffer_new(d, VULKAN_ON_DEVICE, bytes, "a copy", &to, &err) ||
+        vulkan_timeline_new(&timeline, d, &err) || vulkan_stream_new(&s, d, &d->queue, &timeline, &err))
         bench_die("memory", &err);
     for (int i = 0; i < PASSES; i++) {
         const double seconds = copy_once_s(&s, &from, &to), rate = 2.0 * COPIES * (double)bytes / seconds * 1e-9;
         best = rate > best ? rate : best;
     }
     vulkan_stream_free(&s);
+    vulkan_timeline_free(&timeline);
     vulkan_buffer_free(d, &from);
     vulkan_buffer_free(d, &to);
     return best;
