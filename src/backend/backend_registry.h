@@ -51,7 +51,7 @@ typedef struct backend_options {
     backend_times times;
     int32_t device;                         /* a number, or BACKEND_ANY_DEVICE; backend_open sets it */
     uint64_t device_bytes;                  /* limit on memory of the device; 0: none */
-    int32_t host_layers;                    /* of a device: so many first layers are computed on the CPU (split/); 0: none */
+    int32_t host_layers;                    /* of a device: first layers that the CPU computes (split/); 0: none */
     rp_device_arithmetic device_arithmetic; /* of its products; the processor has its own */
 } backend_options;
 

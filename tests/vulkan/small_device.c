@@ -18,8 +18,11 @@ tiny_model_shape small_device_shape(const char **chat) {
 
 static int open_with(rp_engine **out, const small_device *d, uint64_t device_ram, const small_device_setup *s,
                      rp_error *err) {
-    const rp_device_options device = {
-        .struct_size = sizeof(device), .name = "vulkan", .ram_bytes = device_ram, .layers = s->layers, .kv_in_place = s->in_place};
+    const rp_device_options device = {.struct_size = sizeof(device),
+                                      .name = "vulkan",
+                                      .ram_bytes = device_ram,
+                                      .layers = s->layers,
+                                      .kv_in_place = s->in_place};
     rp_engine_options o = rp_engine_options_defaults();
     o.device = &device;
     o.n_threads = 1;

@@ -25,14 +25,6 @@
 
 /* ---- entries ---- */
 
-int32_t vulkan_view_blocks(const kv_view *v) { return BASE_DIV_UP(kv_span_tokens(v->span), KV_BLOCK_SLOTS); }
-
-size_t vulkan_context_blocks(const kv_context *c) {
-    size_t n = 0;
-    for (size_t i = 0; i < c->n_views; i++) n += (size_t)vulkan_view_blocks(&c->views[i]);
-    return n;
-}
-
 /* The number of a shift. Few are different: a prompt moves a module as a whole. */
 static int number_of_shift(vulkan_attention *a, int32_t shift, uint32_t *out, rp_error *err) {
     size_t i = a->n_shifts;
@@ -267,36 +259,6 @@ void vulkan_store(backend *self, int32_t layer, backend_buffer *keys, const back
 }
 
 /* ---- attending ---- */
-
-void vulkan_write_heads(const kv_span *span, int32_t states, int32_t block, int32_t n_kv_heads, vulkan_head *out) {
-    const rp_kv_format format = kv_span_layer_format(span, states);
-    const uint32_t keys = vulkan_element_of(format, true), values = vulkan_element_of(format, false);
-    const bool is_reduced = kv_span_is_reduced(span);
-    for (int32_t h = 0; h < n_kv_heads; h++) {
-        out[h] = (vulkan_head){.key_element = keys, .value_element = values};
-        if (is_reduced ? block * KV_BLOCK_SLOTS >= kv_span_slots(span, states, h)
-                       : !kv_span_has(span, states, block)) /* out of reach of the window */
-            continue;
-        out[h].keys = kv_span_keys(span, states, block, h).at;
-        out[h].values = kv_span_values(span, states, block, h).at;
-    }
-}
-
-bool vulkan_grow_scratch(vulkan_backend *b, vulkan_buffer *buffer, uint64_t floats) {
-    rp_error err = {0};
-    if (b->failure.code) return false;
-    if (buffer->bytes >= sizeof(float) * floats) return true;
-    /* commands that were recorded refer to the smaller one: they are completed first */
-    vulkan_buffer larger;
-    const int rc = vulkan_take(b, VULKAN_ON_DEVICE, sizeof(float) * floats, "attention", &larger, &err);
-    if (rc) {
-        vulkan_step_fail(b, rc, &err);
-        return false;
-    }
-    vulkan_retire(b, buffer);
-    *buffer = larger;
-    return true;
-}
 
 static void record_scores(vulkan_backend *b, const vulkan_tile *t) {
     const vulkan_attention *at = b->attention;

@@ -74,8 +74,6 @@ void vulkan_write_heads(const kv_span *span, int32_t states, int32_t block, int3
 
 /* What rows see in a layer, whatever an indexer chose. */
 const vulkan_sight *vulkan_sight_of(const vulkan_attention *a, const model_layer *l);
-/* A buffer of at least so many floats, whose content is undefined; false: the step has failed. */
-bool vulkan_grow_scratch(vulkan_backend *b, vulkan_buffer *buffer, uint64_t floats);
 
 /* ---- slots that rows choose (vulkan_slot_bounds.c) ---- */
 

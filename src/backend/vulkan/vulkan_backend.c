@@ -85,64 +85,20 @@ static int begin(backend *self, const model_step *step, rp_error *err) {
     return rc ? rc : vulkan_recurrence_begin(b, err);
 }
 
-void vulkan_record_copy(vulkan_backend *b, const vulkan_buffer *from, const vulkan_buffer *to, uint64_t to_at,
-                        uint64_t bytes) {
-    vulkan_step_continue(b);
-    if (b->failure.code) return;
-    vulkan_stream_barrier(&b->stream);
-    b->device->vk.vkCmdCopyBuffer(b->stream.commands, from->handle, to->handle, 1,
-                                  &(VkBufferCopy){.dstOffset = to_at, .size = bytes});
-    vulkan_stream_barrier(&b->stream);
-    b->needs_barrier = false;
-}
-
-/* Records a copy for the host. */
-static void record_read(vulkan_backend *b, const vulkan_buffer *src, uint64_t bytes) {
-    rp_error err = {0};
-    if (b->failure.code || bytes == 0) return;
-    if (b->readback.bytes < bytes) {
-        vulkan_buffer larger;
-        const int rc = vulkan_take(b, VULKAN_TO_HOST, bytes, "results", &larger, &err);
-        if (rc) {
-            vulkan_step_fail(b, rc, &err);
-            return;
-        }
-        vulkan_give(b, &b->readback);
-        b->readback = larger;
-    }
-    vulkan_record_copy(b, src, &b->readback, 0, bytes);
-}
-
 static uint64_t bytes_of(const backend_buffer *src, int32_t rows) {
     return sizeof(float) * (uint64_t)rows * (uint64_t)src->width;
 }
 
 static void submit(backend *self, const backend_buffer *read, int32_t rows) {
     vulkan_backend *b = vulkan(self);
-    rp_error err = {0};
-    if (read) record_read(b, &read->memory, bytes_of(read, rows));
+    if (read) vulkan_record_read(b, &read->memory, bytes_of(read, rows));
     b->read = read;
-    if (!b->stream.is_recording) return;
-    if (b->failure.code) { /* what is recorded does not run */
-        b->device->vk.vkEndCommandBuffer(b->stream.commands);
-        b->stream.is_recording = false;
-        return;
-    }
-    const int rc = vulkan_step_submit(b, &err);
-    if (rc) vulkan_step_fail(b, rc, &err);
-}
-
-static void wait_for_step(vulkan_backend *b) {
-    rp_error why = {0};
-    const bool was_submitted = b->stream.is_submitted;
-    const int rc = vulkan_stream_wait(&b->stream, &why);
-    if (rc) vulkan_step_fail(b, rc, &why);
-    if (was_submitted) atomic_fetch_add(&b->step_us, base_clock_us() - b->submitted_us);
+    vulkan_step_end(b);
 }
 
 static int finish(backend *self, rp_error *err) {
     vulkan_backend *b = vulkan(self);
-    wait_for_step(b);
+    vulkan_step_wait(b);
     vulkan_observers_report(b);
     if (b->failure.code && err) *err = b->failure;
     return b->failure.code;
@@ -163,25 +119,6 @@ static void buffer_read(backend *self, const backend_buffer *src, int32_t rows, 
     else finish(self, NULL);
     if (b->failure.code) memset(dst, 0, bytes); /* finish reports it */
     else memcpy(dst, b->readback.mapped, bytes);
-}
-
-const void *vulkan_read_now(vulkan_backend *b, const vulkan_buffer *from, uint64_t bytes) {
-    BASE_ASSERT(b->failure.code || (bytes > 0 && bytes <= from->bytes));
-    record_read(b, from, bytes);
-    submit(&b->base, NULL, 0);
-    wait_for_step(b);
-    if (b->failure.code) return NULL;
-    atomic_fetch_add(&b->copies.to_host_bytes, bytes);
-    return b->readback.mapped;
-}
-
-void vulkan_step_anew(vulkan_backend *b) {
-    rp_error err = {0};
-    if (!b->stream.is_recording) b->failure = (rp_error){0}; /* of an earlier step */
-    const int rc = vulkan_copies_flush(&b->copies, &err);
-    if (rc) vulkan_step_fail(b, rc, &err);
-    vulkan_step_continue(b);
-    vulkan_step_after(b, atomic_load(&b->copies.timeline.submitted)); /* of blocks that it reads, or takes */
 }
 
 static const char *arithmetic(const backend *self) { return ((const vulkan_backend *)self)->arithmetic; }

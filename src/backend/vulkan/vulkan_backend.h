@@ -236,8 +236,9 @@ void vulkan_step_continue(vulkan_backend *b);
 /* What is recorded from here on begins after the copy of that number. Submits what was recorded before as a part of its
  * own, if that can begin earlier. */
 void vulkan_step_after(vulkan_backend *b, uint64_t copy);
-/* Submits what was recorded, the last part of a step. RP_ERR_MEMORY, RP_ERR_IO. */
-int vulkan_step_submit(vulkan_backend *b, rp_error *err);
+/* Submits what was recorded, the last part of a step; drops it, if the step has failed. */
+void vulkan_step_end(vulkan_backend *b);
+void vulkan_step_wait(vulkan_backend *b); /* until it is computed */
 /* Records a dispatch after all before it; `beside`: not after the last one. A dimension of 0: nothing. */
 void vulkan_dispatch(vulkan_backend *b, vulkan_shader shader, uint32_t variant, const void *arguments, size_t bytes,
                      const uint32_t groups[3]);
@@ -246,11 +247,15 @@ void vulkan_dispatch_beside(vulkan_backend *b, vulkan_shader shader, uint32_t va
 /* Records a copy of a buffer's first bytes, after all commands before it. */
 void vulkan_record_copy(vulkan_backend *b, const vulkan_buffer *from, const vulkan_buffer *to, uint64_t to_at,
                         uint64_t bytes);
+/* Records a copy of a buffer's first bytes to b->readback, for the host. */
+void vulkan_record_read(vulkan_backend *b, const vulkan_buffer *src, uint64_t bytes);
 /* Computes what was recorded, and returns a buffer's first bytes on the host, until the next read; the step may go on.
    NULL: it has failed. */
 const void *vulkan_read_now(vulkan_backend *b, const vulkan_buffer *from, uint64_t bytes);
 /* Begins what is no part of a step, and forgets an earlier step's failure. `submit` and `finish` end it. */
 void vulkan_step_anew(vulkan_backend *b);
+/* A buffer of at least so many floats, whose content is undefined; false: the step has failed. */
+bool vulkan_grow_scratch(vulkan_backend *b, vulkan_buffer *buffer, uint64_t floats);
 /* Records an operation on elements: rows x width. */
 void vulkan_element_op_record(vulkan_backend *b, uint32_t op, const vulkan_elements_args *a);
 

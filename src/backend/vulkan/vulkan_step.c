@@ -130,8 +130,6 @@ static int submit_part(vulkan_backend *b, bool is_last, rp_error *err) {
     return rc;
 }
 
-int vulkan_step_submit(vulkan_backend *b, rp_error *err) { return submit_part(b, true, err); }
-
 void vulkan_step_after(vulkan_backend *b, uint64_t copy) {
     vulkan_timeline *copies = &b->copies.timeline;
     rp_error err = {0};
@@ -182,4 +180,89 @@ void vulkan_element_op_record(vulkan_backend *b, uint32_t op, const vulkan_eleme
     const uint64_t n = BASE_DIV_UP((uint64_t)a->rows * a->width, 128);
     vulkan_dispatch(b, VULKAN_ELEMENTS, op, a, sizeof(*a),
                     (uint32_t[]){(uint32_t)BASE_MIN(n, ELEMENT_GROUPS), 1, 1});
+}
+
+/* ---- ends, results ---- */
+
+void vulkan_step_end(vulkan_backend *b) {
+    rp_error err = {0};
+    if (!b->stream.is_recording) return;
+    if (b->failure.code) { /* what is recorded does not run */
+        b->device->vk.vkEndCommandBuffer(b->stream.commands);
+        b->stream.is_recording = false;
+        return;
+    }
+    const int rc = submit_part(b, true, &err);
+    if (rc) vulkan_step_fail(b, rc, &err);
+}
+
+void vulkan_step_wait(vulkan_backend *b) {
+    rp_error why = {0};
+    const bool was_submitted = b->stream.is_submitted;
+    const int rc = vulkan_stream_wait(&b->stream, &why);
+    if (rc) vulkan_step_fail(b, rc, &why);
+    if (was_submitted) atomic_fetch_add(&b->step_us, base_clock_us() - b->submitted_us);
+}
+
+void vulkan_record_copy(vulkan_backend *b, const vulkan_buffer *from, const vulkan_buffer *to, uint64_t to_at,
+                        uint64_t bytes) {
+    vulkan_step_continue(b);
+    if (b->failure.code) return;
+    vulkan_stream_barrier(&b->stream);
+    b->device->vk.vkCmdCopyBuffer(b->stream.commands, from->handle, to->handle, 1,
+                                  &(VkBufferCopy){.dstOffset = to_at, .size = bytes});
+    vulkan_stream_barrier(&b->stream);
+    b->needs_barrier = false;
+}
+
+void vulkan_record_read(vulkan_backend *b, const vulkan_buffer *src, uint64_t bytes) {
+    rp_error err = {0};
+    if (b->failure.code || bytes == 0) return;
+    if (b->readback.bytes < bytes) {
+        vulkan_buffer larger;
+        const int rc = vulkan_take(b, VULKAN_TO_HOST, bytes, "results", &larger, &err);
+        if (rc) {
+            vulkan_step_fail(b, rc, &err);
+            return;
+        }
+        vulkan_give(b, &b->readback);
+        b->readback = larger;
+    }
+    vulkan_record_copy(b, src, &b->readback, 0, bytes);
+}
+
+const void *vulkan_read_now(vulkan_backend *b, const vulkan_buffer *from, uint64_t bytes) {
+    BASE_ASSERT(b->failure.code || (bytes > 0 && bytes <= from->bytes));
+    vulkan_record_read(b, from, bytes);
+    b->read = NULL;
+    vulkan_step_end(b);
+    vulkan_step_wait(b);
+    if (b->failure.code) return NULL;
+    atomic_fetch_add(&b->copies.to_host_bytes, bytes);
+    return b->readback.mapped;
+}
+
+void vulkan_step_anew(vulkan_backend *b) {
+    rp_error err = {0};
+    if (!b->stream.is_recording) b->failure = (rp_error){0}; /* of an earlier step */
+    const int rc = vulkan_copies_flush(&b->copies, &err);
+    if (rc) vulkan_step_fail(b, rc, &err);
+    vulkan_step_continue(b);
+    vulkan_step_after(b, atomic_load(&b->copies.timeline.submitted)); /* of blocks that it reads, or takes */
+}
+
+bool vulkan_grow_scratch(vulkan_backend *b, vulkan_buffer *buffer, uint64_t floats) {
+    rp_error err = {0};
+    if (b->failure.code) return false;
+    if (buffer->bytes >= sizeof(float) * floats) return true;
+    /* commands that were recorded refer to the smaller one: they are completed first */
+    vulkan_buffer larger;
+    const int rc = vulkan_take(b, VULKAN_ON_DEVICE, sizeof(float) * floats, "attention", &larger, &err);
+    if (rc) {
+        vulkan_step_fail(b, rc, &err);
+        return false;
+    }
+    vulkan_retire(b, buffer);
+    *buffer = larger;
+    return true;
 }

@@ -41,6 +41,30 @@ struct vulkan_tables {
     uint64_t step;
 };
 
+/* ---- blocks ---- */
+
+int32_t vulkan_view_blocks(const kv_view *v) { return BASE_DIV_UP(kv_span_tokens(v->span), KV_BLOCK_SLOTS); }
+
+size_t vulkan_context_blocks(const kv_context *c) {
+    size_t n = 0;
+    for (size_t i = 0; i < c->n_views; i++) n += (size_t)vulkan_view_blocks(&c->views[i]);
+    return n;
+}
+
+void vulkan_write_heads(const kv_span *span, int32_t states, int32_t block, int32_t n_kv_heads, vulkan_head *out) {
+    const rp_kv_format format = kv_span_layer_format(span, states);
+    const uint32_t keys = vulkan_element_of(format, true), values = vulkan_element_of(format, false);
+    const bool is_reduced = kv_span_is_reduced(span);
+    for (int32_t h = 0; h < n_kv_heads; h++) {
+        out[h] = (vulkan_head){.key_element = keys, .value_element = values};
+        if (is_reduced ? block * KV_BLOCK_SLOTS >= kv_span_slots(span, states, h)
+                       : !kv_span_has(span, states, block)) /* out of reach of the window */
+            continue;
+        out[h].keys = kv_span_keys(span, states, block, h).at;
+        out[h].values = kv_span_values(span, states, block, h).at;
+    }
+}
+
 /* ---- tables ---- */
 
 static int32_t layers_of(const vulkan_backend *b) {
