@@ -549,7 +549,6 @@ static void states_accept(backend *self, backend_states *states, int32_t n) {
     vulkan_backend *b = vulkan(self);
     struct vulkan_recurrent *r = b->recurrent;
     scan_run *run = r->runs;
-    rp_error err = {0};
     while (run < r->runs + r->n_runs && run->states != states) run++;
     BASE_ASSERT(run < r->runs + r->n_runs && run->kept >= 0 && n >= 0 && n <= run->end - run->first);
     const scan_run accepted = {.states = states, .first = run->kept, .end = run->kept + n, .kept = -1};
@@ -559,10 +558,8 @@ static void states_accept(backend *self, backend_states *states, int32_t n) {
     const uint64_t table = make_table(b, &accepted, 1);
     for (int32_t l = 0; l < b->net->hp.n_layers; l++)
         if (model_mixer_recurs(b->net->layers[l].mixer)) accept_rows(b, l, &accepted, table);
-    int rc = b->failure.code;
-    if (rc) err = b->failure;
-    else rc = vulkan_step_submit(b, &err);
-    if (rc) vulkan_device_give_up(b->device, "the move of a recurrent layer's state", &err);
+    vulkan_step_end(b);
+    if (b->failure.code) vulkan_device_give_up(b->device, "the move of a recurrent layer's state", &b->failure);
 }
 
 /* ---- opening ---- */
