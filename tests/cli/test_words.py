@@ -171,7 +171,7 @@ class Slips(Case):
         self.refused("cannot read 'folder': it is a directory: give a model file (GGUF) in it", "run", "-m", "folder", "x", status=1)
 
     def test_words_of_others(self):
-        self.refused("unknown option '-ngl' of 'reprise run': Reprise runs on the CPU only: leave it out", "run", "x.gguf", "-ngl99")
+        self.refused("unknown option '-ngl' of 'reprise run': use --device-layers", "run", "x.gguf", "-ngl99")
         self.refused("unknown option '-no-cnv' of 'reprise run': use --raw", "run", "x.gguf", "-no-cnv")
         self.refused("unknown option '-sys' of 'reprise run': use --system", "run", "x.gguf", "-sys", "Be brief.")
         self.refused("unknown option '--max-model-len' of 'reprise serve': use --ctx", "serve", "x.gguf", "--max-model-len", "4096")
