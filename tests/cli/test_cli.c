@@ -387,7 +387,7 @@ static void test_llama_options(void **state) {
     NEEDS_PROGRAM();
     static const char *const rows[][4] = {
         {"run", "-ngl", "0", "'-ngl' of 'reprise run': use --device-layers"},
-        {"run", "--n-gpu-layers=0", NULL, "Reprise runs on the CPU"},
+        {"run", "--n-gpu-layers=0", NULL, "use --device-layers"},
         {"serve", "-np", "4", "use --sequences"},
         {"serve", "--parallel", "4", "use --sequences"},
         {"run", "-np", "4", "it is --sequences of 'reprise serve'"},
