@@ -547,7 +547,9 @@ class Engine:
     @property
     def device_usage(self) -> DeviceUsage:
         with self.handle as pointer:
-            usage: DeviceUsage = copied(DeviceUsage, reported(_abi.rp_device_usage, lib.rp_engine_device_usage, pointer))
+            usage: DeviceUsage = copied(
+                DeviceUsage, reported(_abi.rp_device_usage, lib.rp_engine_device_usage, pointer)
+            )
         return usage
 
     @property
