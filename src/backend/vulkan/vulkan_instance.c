@@ -28,6 +28,7 @@ static int create_instance(rp_error *err) {
     const VkInstanceCreateInfo info = {.sType = VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO,
                                        .pApplicationInfo = &application};
     const VkResult result = vkCreateInstance(&info, NULL, &instance);
+    if (result != VK_SUCCESS) instance = NULL;
     if (result != VK_SUCCESS)
         return base_fail(err, RP_ERR_UNSUPPORTED, "Vulkan found no driver (VkResult %d): install one", (int)result);
     volkLoadInstanceOnly(instance);
@@ -36,7 +37,7 @@ static int create_instance(rp_error *err) {
 
 int vulkan_instance_ref(rp_error *err) {
     pthread_mutex_lock(&lock);
-    const int rc = n_refs > 0 ? RP_OK : create_instance(err);
+    const int rc = instance ? RP_OK : create_instance(err);
     n_refs += rc == RP_OK;
     pthread_mutex_unlock(&lock);
     return rc;
@@ -45,10 +46,13 @@ int vulkan_instance_ref(rp_error *err) {
 void vulkan_instance_unref(void) {
     pthread_mutex_lock(&lock);
     BASE_ASSERT(n_refs > 0);
-    if (--n_refs == 0) {
+    n_refs--;
+#if !defined(BASE_SANITIZED) /* a driver that is unloaded loses memory that it keeps for the process */
+    if (n_refs == 0) {
         vkDestroyInstance(instance, NULL);
         instance = NULL;
     }
+#endif
     pthread_mutex_unlock(&lock);
 }
 
