@@ -3,6 +3,8 @@
  * take each other's place in it. What it evicts is a hit in RAM, copied back or read in place over the bus; every hit
  * gives the bytes of a miss, and copies are counted to the byte. Memory of the test's device counts as apart from the
  * host's (vulkan_is_unmapped), and its queue as one or two (vulkan_forced_copies).
+ *
+ *   test_tiers [PATTERN]     tests of these names alone ("hits_*")
  */
 #define _POSIX_C_SOURCE 200809L /* mkdtemp */
 
@@ -19,6 +21,7 @@
 #include "backend/vulkan/vulkan_backend.h"
 #include "queue_simulator.h"
 #include "reprise_device.h"
+#include "reprise_pml.h"
 #include "reprise_store.h"
 #include "support/must.h"
 #include "support/oracle_run.h"
@@ -336,6 +339,42 @@ static void a_step_without_copies_is_one_submission(void **state) {
     rp_engine_free(e);
 }
 
+/* `blend` compares recomputed KV with the modules' in the middle of a step, before its layer attends to them. */
+static void deviations_wait_for_the_kv_they_are_of(void **state) {
+    static const char schema[] = "<schema name='s'>Once<module name='a'>the hills of a river are seven, and more of "
+                                 "them are far from here</module><module name='b'>nine bridges over the water of a "
+                                 "city with seven hills and more</module></schema>",
+                      prompt[] = "<prompt schema='s'><b/><a/><user>and how many are there?</user></prompt>";
+    const setup s = {.device_bytes = small_device() + column_bytes, .in_place = RP_KV_IN_PLACE_NEVER};
+    rp_engine *e = open_engine(&s);
+    oracle_run first, other, again;
+    rp_error err = {0};
+    (void)state;
+    queue_simulator_start(QUEUE_COPIES_LATE, 0);
+    must(rp_schema_parse(e, schema, strlen(schema), "s", NULL, NULL, NULL, &err), &err);
+    rp_request req = rp_request_defaults();
+    req.prompt = rp_prompt_pml(prompt);
+    req.max_tokens = STEPS;
+    req.ignore_eos = true;
+    req.quality = (rp_quality){RP_QUALITY_BLEND, 30};
+    oracle_run_make(&first, e, &req);
+    must(first.rc, &first.err);
+    assert_true(first.result->quality.probed_tokens > 0);
+    for (int i = 0; i < N_PROMPTS; i++) { /* take the modules' place */
+        ask(&other, e, i, STEPS);
+        oracle_run_free(&other);
+    }
+    queue_simulator_start(QUEUE_COPIES_LATE, 0);
+    const uint64_t reads = stats_of(e).host_reads;
+    oracle_run_make(&again, e, &req);
+    must(again.rc, &again.err);
+    assert_true(stats_of(e).host_reads > reads);
+    assert_true(oracle_run_same(&first, &again));
+    oracle_run_free(&first);
+    oracle_run_free(&again);
+    rp_engine_free(e);
+}
+
 static void any_order_gives_the_bytes_of_a_miss(void **state) {
     uint64_t random = test_seed("tiers", 20260101);
     (void)state;
@@ -385,11 +424,12 @@ static rp_engine *open_device(int copies, void (*on_device)(vulkan_device *)) {
     return open_with(0, &(setup){0}); /* it stays open, so that pipelines are made once */
 }
 
-int main(void) {
+int main(int argc, char **argv) {
     const struct CMUnitTest overlapping[] = {
         cmocka_unit_test(layers_are_computed_as_their_kv_arrives),
         cmocka_unit_test(evictions_run_beside_steps),
         cmocka_unit_test(a_step_without_copies_is_one_submission),
+        cmocka_unit_test(deviations_wait_for_the_kv_they_are_of),
         cmocka_unit_test(any_order_gives_the_bytes_of_a_miss),
     };
     const struct CMUnitTest once[] = {cmocka_unit_test(queues_are_chosen_by_their_families)};
@@ -423,6 +463,7 @@ int main(void) {
     assert_int_equal(rp_engine_describe(stays, &info), RP_OK);
     column_bytes = 64 * info.kv_bytes_per_token;
     for (int i = 0; i < N_PROMPTS; i++) ask(&misses[i], stays, i, STEPS);
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
     int failed = cmocka_run_group_tests(once, NULL, NULL);
     for (int copies = VULKAN_COPIES_SHARE; copies <= VULKAN_COPIES_APART; copies++) {
         printf("copies: %s\n", ((const char *[]){"in the queue of steps", "in a second queue", "apart"})[copies]);

@@ -55,6 +55,7 @@ void vulkan_deviate(backend *self, int32_t layer, backend_buffer *keys, const ba
                            .key_dim = (uint32_t)l->key_dim,
                            .value_dim = values ? (uint32_t)l->value_dim : 0};
     BASE_ASSERT(l->owns_kv && keys->width == l->n_kv_heads * l->key_dim); /* model_probe_layer */
+    vulkan_memory_await_rows(b->memory, l->states);
     if (vulkan_grow_scratch(b, &b->attention->deviations, rows) && make_slots(b, l, values != NULL, &a)) {
         a.deviations = b->attention->deviations.address;
         vulkan_dispatch(b, VULKAN_DEVIATE, b->net->hp.rope_halves, &a, sizeof(a), (uint32_t[]){rows, 1, 1});
