@@ -14,7 +14,7 @@ typedef struct llama_option {
     const char *names, *ours, *advice;
 } llama_option;
 
-#define CPU "Reprise runs on the CPU only: leave it out"
+#define ONE_DEVICE "one device computes a model, as its file is: leave it out"
 #define METADATA "taken from the model's metadata: leave it out"
 #define SAMPLER "this sampler is not supported: use --temp, --top-k, --typical, --top-p or --min-p"
 #define LOADING "weights are always memory-mapped: leave it out"
@@ -31,7 +31,7 @@ static const llama_option table[] = {
      "-nkvo --no-kv-offload "
      "-kvo --kv-offload -ot --override-tensor -cmoe --cpu-moe -ncmoe --n-cpu-moe --no-op-offload --op-offload --rpc "
      "-fit --fit",
-     NULL, CPU},
+     NULL, ONE_DEVICE},
     {"-tb --threads-batch", "threads", NULL},
     {"-C --cpu-mask -Cr --cpu-range --cpu-strict --prio --poll -Cb --cpu-mask-batch -Crb --cpu-range-batch --numa",
      "threads", "to select processors use taskset or numactl"},
@@ -115,7 +115,8 @@ static const llama_option table[] = {
     {"--served-model-name", "name", "or --alias"},
     {"--enable-prefix-caching --enable-chunked-prefill", NULL,
      "the prefix cache and chunked prefill are always on: leave it out"},
-    {"--tensor-parallel-size --pipeline-parallel-size --gpu-memory-utilization --dtype --quantization", NULL, CPU},
+    {"--tensor-parallel-size --pipeline-parallel-size --gpu-memory-utilization --dtype --quantization", NULL,
+     ONE_DEVICE},
     /* log */
     {"--log-disable", "log", "off"},
     {"--log-file --log-colors --log-prefix --log-timestamps --log-verbose -lv --verbosity --log-verbosity "

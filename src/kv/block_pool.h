@@ -28,7 +28,8 @@ typedef struct kv_pool kv_pool;
 typedef bool (*kv_reclaim_fn)(void *user);
 
 /* A pool may be divided (kv_pool_divide): the blocks of the first layers of spans are then in memory of the host, those
- * of the others in the pool's memory, a device's. The names of blocks tell the two apart: kv_block_address.
+ * of the others in the pool's memory, a device's. A block's kv_address tells which of the two it is in
+ * (kv_block_address).
  */
 
 /* memory: borrowed; NULL: of the host. The shape's layers are borrowed. RP_ERR_INVALID (shape), RP_ERR_UNSUPPORTED (its

@@ -253,7 +253,7 @@ void vulkan_record_read(vulkan_backend *b, const vulkan_buffer *src, uint64_t by
    NULL: it has failed. */
 const void *vulkan_read_now(vulkan_backend *b, const vulkan_buffer *from, uint64_t bytes);
 /* Begins what is no part of a step, and forgets an earlier step's failure. `submit` and `finish` end it. */
-void vulkan_step_anew(vulkan_backend *b);
+void vulkan_work_begin(vulkan_backend *b);
 /* A buffer of at least so many floats, whose content is undefined; false: the step has failed. */
 bool vulkan_grow_scratch(vulkan_backend *b, vulkan_buffer *buffer, uint64_t floats);
 /* Records an operation on elements: rows x width. */

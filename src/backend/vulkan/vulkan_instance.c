@@ -28,9 +28,10 @@ static int create_instance(rp_error *err) {
     const VkInstanceCreateInfo info = {.sType = VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO,
                                        .pApplicationInfo = &application};
     const VkResult result = vkCreateInstance(&info, NULL, &instance);
-    if (result != VK_SUCCESS) instance = NULL;
-    if (result != VK_SUCCESS)
+    if (result != VK_SUCCESS) {
+        instance = NULL;
         return base_fail(err, RP_ERR_UNSUPPORTED, "Vulkan found no driver (VkResult %d): install one", (int)result);
+    }
     volkLoadInstanceOnly(instance);
     return RP_OK;
 }

@@ -117,7 +117,7 @@ int vulkan_encode(backend *self, const kv_span *from, kv_span *to, rp_error *err
     BASE_ASSERT(kv_format_is_encoded(kv_span_format(to)) && !kv_format_is_encoded(kv_span_format(from)));
     const int rc = reserve_floats(b, err);
     if (rc) return rc;
-    vulkan_step_anew(b);
+    vulkan_work_begin(b);
     record_encoding(&e);
     b->base.ops->submit(self, NULL, 0);
     return b->base.ops->finish(self, err);
@@ -158,7 +158,7 @@ static int read_slots(const head_reading *h, int32_t first, int32_t end, float *
     vulkan_backend *b = h->b;
     const size_t n_blocks = BASE_DIV_UP((size_t)(end - first), KV_BLOCK_SLOTS),
                  bytes = sizeof(float) * h->dim * (size_t)(end - first);
-    vulkan_step_anew(b);
+    vulkan_work_begin(b);
     const vulkan_part tasks = vulkan_arena_take(b, sizeof(vulkan_kv_task) * n_blocks);
     if (tasks.host) {
         vulkan_kv_task *out = tasks.host;

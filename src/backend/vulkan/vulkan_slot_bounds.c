@@ -97,7 +97,7 @@ static void record_layer(device_bounds *d, const slot_bounds *s, const kv_contex
 static int bound_keys(device_bounds *d, const slot_bounds *s, const kv_context *c, const uint32_t *first,
                       rp_error *err) {
     vulkan_backend *b = d->backend;
-    vulkan_step_anew(b);
+    vulkan_work_begin(b);
     const vulkan_part places = vulkan_arena_take(b, sizeof(vulkan_place) * (size_t)s->n_slots),
                       groups = vulkan_arena_take(b, sizeof(slot_group) * (size_t)s->n_groups);
     if (places.host && groups.host) {

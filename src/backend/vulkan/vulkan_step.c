@@ -242,7 +242,7 @@ const void *vulkan_read_now(vulkan_backend *b, const vulkan_buffer *from, uint64
     return b->readback.mapped;
 }
 
-void vulkan_step_anew(vulkan_backend *b) {
+void vulkan_work_begin(vulkan_backend *b) {
     rp_error err = {0};
     if (!b->stream.is_recording) b->failure = (rp_error){0}; /* of an earlier step */
     const int rc = vulkan_copies_flush(&b->copies, &err);
@@ -255,14 +255,13 @@ bool vulkan_grow_scratch(vulkan_backend *b, vulkan_buffer *buffer, uint64_t floa
     rp_error err = {0};
     if (b->failure.code) return false;
     if (buffer->bytes >= sizeof(float) * floats) return true;
-    /* commands that were recorded refer to the smaller one: they are completed first */
     vulkan_buffer larger;
     const int rc = vulkan_take(b, VULKAN_ON_DEVICE, sizeof(float) * floats, "attention", &larger, &err);
     if (rc) {
         vulkan_step_fail(b, rc, &err);
         return false;
     }
-    vulkan_retire(b, buffer);
+    vulkan_retire(b, buffer); /* recorded commands refer to it */
     *buffer = larger;
     return true;
 }

@@ -104,7 +104,7 @@ void span_places_lose(span_places *p, uint32_t i);
 void span_places_drop(span_places *p, uint32_t i);
 /* The same of an expired one. Entries without children are remembered (ghost list). */
 void span_places_expire(span_places *p, uint32_t i);
-/* Evicts an entry that nobody references from memory: the one of the lowest priority, or one below a referenced entry.
+/* Evicts an entry that is not referenced from memory: the one of the lowest priority, or one below a referenced entry.
  * false: there is none. */
 bool span_places_reclaim(span_places *p);
 /* Evicts the tenant's entries from memory, and from RAM, while it is over its quota. */
@@ -124,7 +124,7 @@ void span_places_cancel(span_places *p, uint32_t i, bool is_lost);
 
 /* ---- memory ---- */
 
-/* Bytes of spans in memory that nobody else references and that are not pinned: reclaiming could free them. */
+/* Bytes of spans in memory that are neither referenced elsewhere nor pinned: reclaiming could free them. */
 uint64_t span_places_idle_bytes(const span_places *p);
 /* Reclaimable or free bytes that getting the entry's span would take. */
 uint64_t span_places_idle_bytes_of(const span_places *p, uint32_t i);
