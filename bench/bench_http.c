@@ -279,7 +279,7 @@ static bool read_arguments(bench *b, int argc, char **argv) {
     b->prompt = number_after(argc, argv, "--prompt", 64, 100000);
     b->answer = number_after(argc, argv, "--answer", 16, 100000);
     b->threads = number_after(argc, argv, "--threads", 2, BENCH_MAX_THREADS);
-    for (int i = 2; i < argc; i++) b->whole |= strcmp(argv[i], "--whole") == 0;
+    b->whole = bench_has_flag(argc, argv, "--whole");
     return argc >= 2 && argv[1][0] != '-' && b->requests > 0 && b->rounds > 0 && b->parallel > 0 && b->prompt > 0 &&
            b->answer > 0 && b->threads > 0;
 }

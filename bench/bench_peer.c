@@ -2,7 +2,8 @@
 /* bench_peer.c: Reprise's side of tools/bench_peers: one model, loaded once; reads cells from standard input, one a
  * line, and answers each with a line of JSON on standard output. Public interface only.
  *
- *   bench_peer MODEL.gguf [--threads N] [--ctx N] [--kv-format NAME] [--keep SHARE] [--device NAME] [--store DIR]
+ *   bench_peer MODEL.gguf [--threads N] [--ctx N] [--kv-format NAME] [--keep SHARE] [--store DIR]
+ *              [--device NAME [--device-kv TOKENS] [--kv-in-place]]
  *
  *   prefill N RUNS             ms to the first token of N new tokens
  *   decode DEPTH N RUNS        ms a token, N tokens after a context of DEPTH, a multiple of DEPTH_TOKENS, in cached
@@ -12,8 +13,13 @@
  *                              forward or backward
  *   full CACHED N RUNS         the same prompt as one full prefill, without reuse
  *   restart CACHED N RUNS      as fresh, each in an engine that was just opened, with the modules in --store
+ *   evicted CACHED N RUNS      as fresh, each after other modules have taken the place of these in the memory of the
+ *                              device, so that they are hits in RAM; with --device-kv, less than they take together
  *   tokens TEXT                the token ids of the rest of the line
  *   memory                     peak resident memory of this process
+ *
+ * --device-kv: the device has memory for the KV of so many tokens; with --kv-in-place it reads KV in RAM where it is,
+ * else it copies it.
  *
  * With --keep, cells with modules are those of reduced KV; module_s is the time of their prefill, reduction_s that of
  * their reduction.
@@ -37,17 +43,19 @@
 #define DEPTH_MODULES 8
 #define DOCUMENT_TOKENS 1000 /* of a module of the documents */
 #define DOCUMENTS 5
+#define CROWDS 2 /* schemas of other documents, which together take the place of any */
 
 typedef struct bench {
     rp_model *model;
     rp_engine *engine;
     rp_engine_options options; /* of every engine */
+    int device_kv_tokens;      /* 0: as many as there is memory for */
     unsigned seed;             /* of the next text */
     unsigned documents_seed;   /* of the documents: they are the same in every engine */
     int lead;                  /* extra tokens of a text on its own: SentencePiece adds a leading space */
     double runs[MAX_RUNS];
     double module_s, reduction_s;  /* of the last modules that were computed */
-    bool has_depth, has_documents; /* loaded schemas */
+    bool has_depth, has_documents, has_crowds; /* loaded schemas */
 } bench;
 
 static void refuse(const char *what) {
@@ -127,9 +135,17 @@ static void print_result(const bench *b, int n_runs, const rp_result *r) {
 
 static void reopen(bench *b) {
     rp_error err;
+    rp_model_info info = {.struct_size = sizeof(info)};
     rp_engine_free(b->engine);
-    b->has_depth = b->has_documents = false;
-    if (rp_engine_new(&b->engine, b->model, &b->options, &err)) bench_die("engine", &err);
+    b->has_depth = b->has_documents = b->has_crowds = false;
+    if (b->device_kv_tokens > 0) {
+        rp_model_describe(b->model, &info);
+        b->options.kv_budget_bytes = 4 * DOCUMENTS * DOCUMENT_TOKENS * info.kv_bytes_per_token; /* in RAM */
+        b->engine = bench_open_small_device(b->model, &b->options,
+                                            (uint64_t)b->device_kv_tokens * info.kv_bytes_per_token);
+    } else if (rp_engine_new(&b->engine, b->model, &b->options, &err)) {
+        bench_die("engine", &err);
+    }
 }
 
 /* ---- cells ---- */
@@ -243,6 +259,48 @@ static bool documents(bench *b, const char *line) {
     return true;
 }
 
+/* Other documents take the place of what is in the device's memory. */
+static void crowd_out(bench *b) {
+    for (int i = 0; i < CROWDS; i++) {
+        char name[16];
+        snprintf(name, sizeof(name), "crowd%d", i);
+        if (!b->has_crowds) add_schema(b, name, DOCUMENTS, DOCUMENT_TOKENS);
+        bench_text prompt = make_prompt(b, name, DOCUMENTS, false, 1);
+        rp_request q = plain_request();
+        q.prompt = rp_prompt_pml(prompt.bytes);
+        q.max_tokens = 1;
+        warm(b, &q);
+        bench_text_free(&prompt);
+    }
+    b->has_crowds = true;
+}
+
+/* Cell evicted. */
+static bool evicted(bench *b, const char *line) {
+    int cached, n, n_runs;
+    if (sscanf(line, "evicted %d %d %d", &cached, &n, &n_runs) != 3 || cached < DOCUMENT_TOKENS ||
+        cached % DOCUMENT_TOKENS || cached > DOCUMENTS * DOCUMENT_TOKENS || n < 1 || n_runs < 1 || n_runs > MAX_RUNS)
+        return false;
+    add_documents(b);
+    rp_result *r = NULL;
+    for (int i = -1; i < n_runs; i++) { /* -1: prefills missing modules */
+        bench_text prompt = make_prompt(b, "documents", cached / DOCUMENT_TOKENS, false, n);
+        rp_request q = plain_request();
+        q.prompt = rp_prompt_pml(prompt.bytes);
+        q.max_tokens = 1;
+        rp_result_free(r);
+        r = run(b, &q);
+        bench_text_free(&prompt);
+        if (i >= 0 && bench_tokens_of_tier(r, "ram") < cached)
+            refuse("evicted: the modules were not in RAM: give --device-kv, of a device with memory of its own");
+        if (i >= 0) b->runs[i] = r->timings.ttft_ms;
+        if (i + 1 < n_runs) crowd_out(b);
+    }
+    print_result(b, n_runs, r);
+    rp_result_free(r);
+    return true;
+}
+
 /* Cell restart. The engine is opened before its time begins. */
 static bool restart(bench *b, const char *line) {
     int cached, n, n_runs;
@@ -322,13 +380,17 @@ int main(int argc, char **argv) {
               ctx = bench_number_after(argc, argv, "--ctx", 0);
     const char *format_name = bench_text_after(argc, argv, "--kv-format", "f16");
     const rp_device_options device = {.struct_size = sizeof(device),
-                                      .name = bench_text_after(argc, argv, "--device", NULL)};
+                                      .name = bench_text_after(argc, argv, "--device", NULL),
+                                      .kv_in_place = bench_has_flag(argc, argv, "--kv-in-place")
+                                                         ? RP_KV_IN_PLACE_ALWAYS
+                                                         : RP_KV_IN_PLACE_NEVER};
     rp_kv_format format;
-    if (argc < 2 || argv[1][0] == '-' || threads < 1 || ctx < 0 ||
+    b.device_kv_tokens = bench_number_after(argc, argv, "--device-kv", 0);
+    if (argc < 2 || argv[1][0] == '-' || threads < 1 || ctx < 0 || b.device_kv_tokens < 0 ||
         !bench_kv_format_parse(format_name, strlen(format_name), &format)) {
         fprintf(stderr, "usage: bench_peer MODEL.gguf [--threads N] [--ctx N] [--kv-format NAME] [--keep SHARE] "
-                        "[--device NAME] [--store DIR]   (cells on standard input: see "
-                        "bench/README.md)\n");
+                        "[--store DIR] [--device NAME [--device-kv TOKENS] [--kv-in-place]]   (cells on standard "
+                        "input: see bench/README.md)\n");
         return 2;
     }
     b.options.n_threads = threads;
@@ -341,7 +403,7 @@ int main(int argc, char **argv) {
     while (fgets(line, sizeof(line), stdin)) {
         line[strcspn(line, "\n")] = '\0';
         if (!prefill(&b, line) && !decode(&b, line) && !documents(&b, line) && !restart(&b, line) &&
-            !tokens(&b, line) && !memory(line)) {
+            !evicted(&b, line) && !tokens(&b, line) && !memory(line)) {
             fprintf(stderr, "bench_peer: '%s' is no cell: see bench/README.md\n", line);
             return 1;
         }

@@ -16,6 +16,12 @@ int bench_number_after(int argc, char **argv, const char *name, int fallback) {
     return text ? atoi(text) : fallback;
 }
 
+bool bench_has_flag(int argc, char **argv, const char *name) {
+    for (int i = 2; i < argc; i++)
+        if (strcmp(argv[i], name) == 0) return true;
+    return false;
+}
+
 #define X(NAME, number, name, keys, values) name,
 const char *const bench_kv_formats[RP_N_KV_FORMATS] = {RP_KV_FORMATS(X)};
 #undef X

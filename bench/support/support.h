@@ -44,6 +44,7 @@ size_t bench_count_tokens(const rp_model *m, const char *text);
 /* What follows `name` among the arguments after the first; else fallback. */
 const char *bench_text_after(int argc, char **argv, const char *name, const char *fallback);
 int bench_number_after(int argc, char **argv, const char *name, int fallback);
+bool bench_has_flag(int argc, char **argv, const char *name); /* among these arguments */
 
 extern const char *const bench_kv_formats[RP_N_KV_FORMATS]; /* by rp_kv_format */
 /* The format named by n bytes; false: none. */
@@ -64,6 +65,13 @@ typedef enum bench_product {
 /* Gop/s (a product and its sum are two) of n_threads threads on registers, without loads, with the machine's highest
  * instruction-set level: the best of a few passes. */
 double bench_multiply_peak(bench_product kind, int n_threads);
+
+/* ---- devices.c ---- */
+
+/* An engine on o->device, which is to have memory for kv_bytes of KV and for what else the engine needs there. */
+rp_engine *bench_open_small_device(rp_model *m, const rp_engine_options *o, uint64_t kv_bytes);
+/* Tokens of a result that came from a tier: "device", "ram", "disk". */
+int32_t bench_tokens_of_tier(const rp_result *r, const char *tier);
 
 /* ---- disk.c: the records of a store as files ---- */
 

@@ -378,6 +378,21 @@ static void explored_times_are_relative_to_those_before(void **state) {
     assert_float_equal(drafts_measured_us(&e, 100, 130), 130, 0);
 }
 
+/* Of the automatic length, whatever the steps take: after 8 steps the draft model reads the text, in pieces, and its
+ * first draft is measured in the step that follows. */
+static void a_first_draft_is_tried_soon(void **state) {
+    char text[1024] = "";
+    (void)state;
+    for (int i = 0; i < 40; i++) strcat(text, (const char *[]){"once ", "upon ", "a ", "time "}[i * i % 7 % 4]);
+    rp_engine *e = open_with(smaller, 1, 1, 0);
+    rp_request q = calls_request(text, 96);
+    q.n_draft = RP_DRAFT_AUTO;
+    rp_result *got = tiny_model_answer(e, &q);
+    assert_true(got->model_drafted_tokens > 0);
+    rp_result_free(got);
+    rp_engine_free(e);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(answers_are_those_without_a_draft_model),
@@ -385,6 +400,7 @@ int main(void) {
         cmocka_unit_test(long_answers_outlast_the_window),
         cmocka_unit_test(a_head_drafts_from_the_second_token_on),
         cmocka_unit_test(explored_times_are_relative_to_those_before),
+        cmocka_unit_test(a_first_draft_is_tried_soon),
         cmocka_unit_test(reasons_are_named),
         cmocka_unit_test(other_tokens_and_recurrent_models_are_refused),
     };

@@ -20,11 +20,11 @@
 
 #include "backend/vulkan/vulkan_backend.h"
 #include "queue_simulator.h"
-#include "reprise_device.h"
 #include "reprise_pml.h"
 #include "reprise_store.h"
 #include "support/must.h"
 #include "support/oracle_run.h"
+#include "small_device.h"
 #include "support/seed.h"
 
 #define N_PROMPTS 4
@@ -33,27 +33,12 @@
 
 static oracle_model model;
 static oracle_run misses[N_PROMPTS];
-static uint64_t column_bytes; /* of the KV of 64 tokens */
+static small_device device;
 
-typedef struct setup {
-    uint64_t device_bytes, ram_bytes; /* of KV; 0: as much as there is */
-    rp_kv_in_place in_place;
-    const char *store;
-} setup;
-
-static rp_engine *open_with(uint64_t device_ram, const setup *s) {
-    const rp_device_options device = {
-        .struct_size = sizeof(device), .name = "vulkan", .ram_bytes = device_ram, .kv_in_place = s->in_place};
-    rp_engine_options o = rp_engine_options_defaults();
+static rp_engine *open_engine(const small_device_setup *s) {
     rp_engine *e;
     rp_error err = {0};
-    o.device = &device;
-    o.n_threads = 1;
-    o.n_ctx = 512;
-    o.kv_format = RP_KV_F32;
-    o.kv_budget_bytes = s->ram_bytes ? s->ram_bytes : (uint64_t)64 << 20;
-    o.store_dir = s->store;
-    must(rp_engine_new(&e, model.model, &o, &err), &err);
+    must(small_device_open(&e, &device, s, &err), &err);
     return e;
 }
 
@@ -69,27 +54,8 @@ static rp_device_usage usage_of(rp_engine *e) {
     return u;
 }
 
-/* The device has memory for so many bytes of KV: what is left of a large limit shows what the rest takes. */
-static rp_engine *open_engine(const setup *s) {
-    static uint64_t rest;
-    const uint64_t large = (uint64_t)1 << 30;
-    if (rest == 0) {
-        rp_engine *e = open_with(large, s);
-        rest = large - stats_of(e).budget_bytes;
-        rp_engine_free(e);
-    }
-    return open_with(s->device_bytes ? rest + s->device_bytes : large, s);
-}
-
-/* Prompts that have no token in common. */
 static void ask_any(oracle_run *run, rp_engine *e, int prompt, int32_t most) {
-    int32_t tokens[N_TOKENS];
-    for (int32_t i = 0; i < N_TOKENS; i++) tokens[i] = 20 + prompt * 100 + i * (prompt + 3) % 97;
-    rp_request req = rp_request_defaults();
-    req.prompt = rp_prompt_tokens(tokens, N_TOKENS);
-    req.max_tokens = most;
-    req.ignore_eos = true;
-    oracle_run_make(run, e, &req);
+    small_device_ask(run, e, &device, prompt, most, NULL);
 }
 
 static void ask(oracle_run *run, rp_engine *e, int prompt, int32_t most) {
@@ -116,11 +82,11 @@ static int32_t check(rp_engine *e, int prompt, const char *tier) {
 
 /* A prompt takes a span of two columns, its answer another: the device has memory for two prompts, one of which is
  * being computed. */
-static const int n_columns = 5;
-static uint64_t small_device(void) { return (uint64_t)n_columns * column_bytes; }
+#define N_COLUMNS 5
+static uint64_t few_bytes(void) { return N_COLUMNS * device.column_bytes; }
 
 static void hits_in_device_memory_are_named(void **state) {
-    const setup s = {.in_place = RP_KV_IN_PLACE_NEVER};
+    const small_device_setup s = {.in_place = RP_KV_IN_PLACE_NEVER};
     rp_engine *e = open_engine(&s);
     (void)state;
     for (int i = 0; i < N_PROMPTS; i++) assert_int_equal(check(e, i, "device"), 0);
@@ -132,7 +98,7 @@ static void hits_in_device_memory_are_named(void **state) {
 }
 
 static void what_the_device_evicts_is_a_hit_in_ram(void **state) {
-    const setup s = {.device_bytes = small_device(), .in_place = RP_KV_IN_PLACE_NEVER};
+    const small_device_setup s = {.device_bytes = few_bytes(), .in_place = RP_KV_IN_PLACE_NEVER};
     rp_engine *e = open_engine(&s);
     (void)state;
     for (int i = 0; i < N_PROMPTS; i++) assert_int_equal(check(e, i, "ram"), 0);
@@ -152,14 +118,14 @@ static void what_the_device_evicts_is_a_hit_in_ram(void **state) {
     assert_int_equal(v.to_host_bytes, after.host_write_bytes);
     assert_int_equal(v.to_device_bytes - u.to_device_bytes, after.host_read_bytes);
     assert_int_equal(v.in_place_bytes, 0);
-    assert_true(after.used_bytes <= small_device() && after.host_bytes <= after.host_budget_bytes);
-    assert_true(v.host_bytes > 0 && v.kv_bytes <= small_device() && v.weight_bytes > 0 && v.submits > 0);
+    assert_true(after.used_bytes <= few_bytes() && after.host_bytes <= after.host_budget_bytes);
+    assert_true(v.host_bytes > 0 && v.kv_bytes <= few_bytes() && v.weight_bytes > 0 && v.submits > 0);
     rp_engine_free(e);
 }
 
 /* The same hits, without a copy: each of a request's steps reads the span. */
 static void hits_are_read_in_place(void **state) {
-    const setup s = {.device_bytes = small_device(), .in_place = RP_KV_IN_PLACE_ALWAYS};
+    const small_device_setup s = {.device_bytes = few_bytes(), .in_place = RP_KV_IN_PLACE_ALWAYS};
     rp_engine *e = open_engine(&s);
     (void)state;
     for (int i = 0; i < N_PROMPTS; i++) assert_int_equal(check(e, i, "ram"), 0);
@@ -180,14 +146,14 @@ static void hits_are_read_in_place(void **state) {
     assert_int_equal(after.host_hits, n_hits);
     assert_int_equal(after.host_reads, 0);
     assert_int_equal(usage_of(e).to_device_bytes, copied);
-    assert_true(usage_of(e).in_place_bytes >= n_hits * STEPS * column_bytes);
+    assert_true(usage_of(e).in_place_bytes >= n_hits * STEPS * device.column_bytes);
     assert_int_equal(before.host_in_place, 0);
     rp_engine_free(e);
 }
 
 /* By cost: one token, read once, does not pay for a copy that evicts other KV; an answer of many does. */
 static void cost_chooses_the_way(void **state) {
-    const setup s = {.device_bytes = small_device()};
+    const small_device_setup s = {.device_bytes = few_bytes()};
     rp_engine *e = open_engine(&s);
     (void)state;
     for (int i = 0; i < N_PROMPTS; i++) assert_int_equal(check(e, i, "ram"), 0);
@@ -205,8 +171,8 @@ static void cost_chooses_the_way(void **state) {
 
 /* RAM for one span: the others leave it, and are computed again. */
 static void the_limit_of_ram_holds(void **state) {
-    const setup s = {
-        .device_bytes = small_device(), .ram_bytes = 4 * column_bytes, .in_place = RP_KV_IN_PLACE_NEVER};
+    const small_device_setup s = {
+        .device_bytes = few_bytes(), .ram_bytes = 4 * device.column_bytes, .in_place = RP_KV_IN_PLACE_NEVER};
     rp_engine *e = open_engine(&s);
     (void)state;
     for (int round = 0; round < 2; round++)
@@ -216,11 +182,11 @@ static void the_limit_of_ram_holds(void **state) {
             assert_true(oracle_run_same(&run, &misses[i]));
             oracle_run_free(&run);
             const rp_store_stats t = stats_of(e);
-            assert_true(t.host_bytes <= 4 * column_bytes && t.host_budget_bytes <= 4 * column_bytes);
+            assert_true(t.host_bytes <= 4 * device.column_bytes && t.host_budget_bytes <= 4 * device.column_bytes);
         }
     assert_true(stats_of(e).host_evictions > 0);
     rp_engine_free(e);
-    const setup none = {.device_bytes = small_device(), .ram_bytes = 1};
+    const small_device_setup none = {.device_bytes = few_bytes(), .ram_bytes = 1};
     e = open_engine(&none);
     for (int i = 0; i < N_PROMPTS; i++) assert_int_equal(check(e, i, "ram"), 0);
     assert_int_equal(stats_of(e).host_writes, 0);
@@ -232,7 +198,7 @@ static void the_disk_is_below_ram(void **state) {
     char dir[] = "/tmp/reprise-tiers-XXXXXX", command[64];
     (void)state;
     assert_non_null(mkdtemp(dir));
-    const setup s = {.device_bytes = small_device(), .in_place = RP_KV_IN_PLACE_NEVER, .store = dir};
+    const small_device_setup s = {.device_bytes = few_bytes(), .in_place = RP_KV_IN_PLACE_NEVER, .store = dir};
     rp_engine *e = open_engine(&s);
     for (int i = 0; i < N_PROMPTS; i++) assert_int_equal(check(e, i, "ram"), 0);
     assert_true(stats_of(e).host_writes > 0);
@@ -261,28 +227,28 @@ static void replace(vulkan_device *d) {
 /* Of requests that evict, copy back and compute, each submission fails once: the request fails by name or gives the
    bytes of a miss, and later ones are right. */
 static void a_failed_submission_loses_nothing(void **state) {
-    const setup s = {.device_bytes = small_device(), .in_place = RP_KV_IN_PLACE_NEVER};
+    const small_device_setup s = {.device_bytes = few_bytes(), .in_place = RP_KV_IN_PLACE_NEVER};
     rp_engine *e = open_engine(&s);
     int n_failed = 0, call = 1;
     (void)state;
     for (int i = 0; i < N_PROMPTS; i++) assert_int_equal(check(e, i, "ram"), 0);
     for (bool was_reached = true; was_reached && call < 200; call++) {
-        oracle_run run;
         countdown = call;
         for (int i = 0; i < N_PROMPTS; i++) {
+            oracle_run run;
             ask_any(&run, e, i, STEPS);
-            if (run.rc == RP_OK) assert_true(oracle_run_same(&run, &misses[i]));
-            else assert_int_equal(run.rc, RP_ERR_MEMORY);
-            n_failed += run.rc != RP_OK;
+            const bool has_failed = run.rc != RP_OK;
+            if (has_failed) assert_int_equal(run.rc, RP_ERR_MEMORY);
+            else assert_true(oracle_run_same(&run, &misses[i]));
             oracle_run_free(&run);
-        }
-        was_reached = countdown == 0;
-        countdown = 0;
-        for (int i = 0; i < N_PROMPTS; i++) {
+            if (!has_failed) continue;
+            n_failed++;
             ask(&run, e, i, STEPS);
             assert_true(oracle_run_same(&run, &misses[i]));
             oracle_run_free(&run);
         }
+        was_reached = countdown == 0;
+        countdown = 0;
     }
     printf("%d submissions, %d requests failed\n", call - 1, n_failed);
     assert_true(call > 8 && call < 200 && n_failed > 0 && n_failed < call - 1);
@@ -294,7 +260,7 @@ static void a_failed_submission_loses_nothing(void **state) {
 
 /* Copies run as late as they can: the first layer is computed before the copy of the second one begins, and so on. */
 static void layers_are_computed_as_their_kv_arrives(void **state) {
-    const setup s = {.device_bytes = small_device(), .in_place = RP_KV_IN_PLACE_NEVER};
+    const small_device_setup s = {.device_bytes = few_bytes(), .in_place = RP_KV_IN_PLACE_NEVER};
     rp_engine *e = open_engine(&s);
     const int32_t n_layers = 8;
     char turns[2 * 8 + 1] = "";
@@ -315,7 +281,7 @@ static void layers_are_computed_as_their_kv_arrives(void **state) {
 /* A prompt takes the memory of what it evicts: its step begins before the copy of that, and waits where it writes
    there. Nothing else waits. */
 static void evictions_run_beside_steps(void **state) {
-    const setup s = {.device_bytes = small_device(), .in_place = RP_KV_IN_PLACE_NEVER};
+    const small_device_setup s = {.device_bytes = few_bytes(), .in_place = RP_KV_IN_PLACE_NEVER};
     rp_engine *e = open_engine(&s);
     (void)state;
     for (int i = 0; i < N_PROMPTS; i++) {
@@ -327,7 +293,7 @@ static void evictions_run_beside_steps(void **state) {
 }
 
 static void a_step_without_copies_is_one_submission(void **state) {
-    const setup s = {.in_place = RP_KV_IN_PLACE_NEVER};
+    const small_device_setup s = {.in_place = RP_KV_IN_PLACE_NEVER};
     rp_engine *e = open_engine(&s);
     (void)state;
     assert_int_equal(check(e, 0, "device"), 0);
@@ -345,7 +311,7 @@ static void deviations_wait_for_the_kv_they_are_of(void **state) {
                                  "them are far from here</module><module name='b'>nine bridges over the water of a "
                                  "city with seven hills and more</module></schema>",
                       prompt[] = "<prompt schema='s'><b/><a/><user>and how many are there?</user></prompt>";
-    const setup s = {.device_bytes = small_device() + column_bytes, .in_place = RP_KV_IN_PLACE_NEVER};
+    const small_device_setup s = {.device_bytes = few_bytes() + device.column_bytes, .in_place = RP_KV_IN_PLACE_NEVER};
     rp_engine *e = open_engine(&s);
     oracle_run first, other, again;
     rp_error err = {0};
@@ -379,7 +345,7 @@ static void any_order_gives_the_bytes_of_a_miss(void **state) {
     uint64_t random = test_seed("tiers", 20260101);
     (void)state;
     for (int round = 0; round < 3; round++) {
-        const setup s = {.device_bytes = small_device() + (uint64_t)round * column_bytes,
+        const small_device_setup s = {.device_bytes = few_bytes() + (uint64_t)round * device.column_bytes,
                          .in_place = round == 2 ? RP_KV_IN_PLACE_AUTO : RP_KV_IN_PLACE_NEVER};
         rp_engine *e = open_engine(&s);
         queue_simulator_start(QUEUE_RANDOM, base_random_next(&random));
@@ -421,7 +387,7 @@ static void queues_are_chosen_by_their_families(void **state) {
 static rp_engine *open_device(int copies, void (*on_device)(vulkan_device *)) {
     vulkan_forced_copies = copies;
     vulkan_on_device = on_device;
-    return open_with(0, &(setup){0}); /* it stays open, so that pipelines are made once */
+    return open_engine(&(small_device_setup){0}); /* it stays open, so that pipelines are made once */
 }
 
 int main(int argc, char **argv) {
@@ -451,17 +417,14 @@ int main(int argc, char **argv) {
         printf("skipped: %s\n", n < 2 ? "no device" : devices[1].reason);
         return 77;
     }
-    tiny_model_shape shape = oracle_shape(1, &chat);
-    shape.n_layers = 8; /* 1 MiB a column: the least KV that an engine takes */
-    shape.n_kv_heads = 4;
-    shape.head_dim = 64;
+    const tiny_model_shape shape = small_device_shape(&chat);
     oracle_model_open(&model, &shape, chat);
     must(vulkan_instance_ref(&err), &err); /* opening a driver takes long */
     vulkan_is_unmapped = true;
+    vulkan_forced_copies = VULKAN_COPIES_SHARE;
+    vulkan_on_device = replace;
+    small_device_init(&device, model.model, RP_KV_F32, N_TOKENS);
     rp_engine *stays = open_device(VULKAN_COPIES_SHARE, replace);
-    rp_engine_info info = {.struct_size = sizeof(info)};
-    assert_int_equal(rp_engine_describe(stays, &info), RP_OK);
-    column_bytes = 64 * info.kv_bytes_per_token;
     for (int i = 0; i < N_PROMPTS; i++) ask(&misses[i], stays, i, STEPS);
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     int failed = cmocka_run_group_tests(once, NULL, NULL);

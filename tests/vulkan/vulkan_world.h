@@ -6,18 +6,24 @@
 #include "backend/vulkan/vulkan_backend.h"
 #include "support/must.h"
 
-/* No layer, no matrix. */
 typedef struct world {
     model_network net;
     backend *b;
     model_step step;
 } world;
 
-static inline void world_open_in(world *w, int32_t n_embd, int32_t max_rows, rp_device_arithmetic arithmetic) {
+static inline void world_open_net(world *w, const model_network *net, int32_t max_rows,
+                                  rp_device_arithmetic arithmetic) {
     rp_error err = {0};
-    *w = (world){.net = {.hp = {.n_embd = n_embd, .norm_eps = 1e-5f}}};
+    *w = (world){.net = *net};
     const backend_options o = {.n_ctx = 64, .n_threads = 1, .max_rows = max_rows, .device_arithmetic = arithmetic};
     must(backend_open(&w->b, "vulkan", &w->net, &o, &err), &err);
+}
+
+/* No layer, no matrix. */
+static inline void world_open_in(world *w, int32_t n_embd, int32_t max_rows, rp_device_arithmetic arithmetic) {
+    const model_network net = {.hp = {.n_embd = n_embd, .norm_eps = 1e-5f}};
+    world_open_net(w, &net, max_rows, arithmetic);
 }
 
 static inline void world_open(world *w, int32_t n_embd, int32_t max_rows) {

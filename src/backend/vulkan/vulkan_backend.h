@@ -133,7 +133,7 @@ typedef struct vulkan_backend {
     vulkan_adapters *adapters;   /* NULL until a step has some */
     /* of mixtures: [max_rows * n_used] rows; routing: scratch of route.comp; empty: the model has none */
     struct {
-        backend_buffer *gathered, *gate, *up, *out, *experts, *weights, *values;
+        backend_buffer *gathered, *gate, *up, *out, *experts, *weights, *values, *order, *places, *tiles;
     } mix;
     char arithmetic[600]; /* see backend_ops.arithmetic */
 

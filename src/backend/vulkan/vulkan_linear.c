@@ -17,9 +17,23 @@
 #define MANY_OUTPUTS 64
 #define MANY_ROWS 32 /* of linear_many; of its variants in int8: as many as outputs */
 
+/* Rows of a workgroup: one, up to 8, or a tile. */
+typedef enum group_kind { ONE_ROW,
+                          FEW,
+                          MANY } group_kind;
+
+static group_kind kind_of(uint32_t rows) { return rows == 1 ? ONE_ROW : rows <= FEW_ROWS ? FEW
+                                                                                         : MANY; }
+
 static bool is_int8(const vulkan_backend *b, kernel_type type) { return b->is_int8 && kernel_type_quantized(type); }
 
-static vulkan_shader shader_of(const vulkan_backend *b, kernel_type type, bool one, bool few) {
+static uint32_t rows_of_group(const vulkan_backend *b, kernel_type type, group_kind kind) {
+    if (kind != MANY) return kind == ONE_ROW ? 1 : FEW_ROWS;
+    return is_int8(b, type) ? MANY_OUTPUTS : MANY_ROWS;
+}
+
+static vulkan_shader shader_of(const vulkan_backend *b, kernel_type type, group_kind kind) {
+    const bool one = kind == ONE_ROW, few = kind == FEW;
     const vulkan_products by = vulkan_products_of(b->device);
     const bool has_dot = by >= VULKAN_BY_DOTS && b->device->description.has_dot;
     if (!is_int8(b, type)) return one ? VULKAN_LINEAR_ONE : few ? VULKAN_LINEAR_FEW
@@ -44,7 +58,7 @@ static int grow_codes(vulkan_backend *b, uint64_t bytes, rp_error *err) {
 int vulkan_linear_open(vulkan_backend *b, rp_error *err) {
     uint64_t n_in = 0;
     if (b->max_rows <= FEW_ROWS) return RP_OK;
-    for (int32_t i = 0; i < b->net->n_matrices; i++) { /* those of experts have shaders of one row */
+    for (int32_t i = 0; i < b->net->n_matrices; i++) { /* those of experts, for many rows, take theirs then */
         const model_weight *w = b->net->matrices[i];
         if (w->data && w->n_slices <= 1 && is_int8(b, w->type)) n_in = BASE_MAX(n_in, (uint64_t)w->n_in);
     }
@@ -72,29 +86,31 @@ static uint64_t round_rows(vulkan_backend *b, const vulkan_linear_args *a, uint3
 
 /* ---- products ---- */
 
-/* runs: slices of the weight, each with its columns (run_src, run_dst); 1: one for all rows, or one a row.
- * codes: of the same rows, made by an earlier product of the operation, or 0; then they are made here if need be.
- * first: of the operation. */
-static void record(vulkan_backend *b, vulkan_linear_args a, kernel_type type, uint32_t runs, bool first,
-                   uint64_t *codes) {
-    const bool one = a.rows == 1 || a.slices, few = one || a.rows <= FEW_ROWS;
-    const bool reads_codes = !few && is_int8(b, type);
-    const uint32_t rows = one ? 1 : few       ? FEW_ROWS
-                                : reads_codes ? MANY_OUTPUTS
-                                              : MANY_ROWS;
-    const uint32_t outputs = few ? FEW_OUTPUTS : MANY_OUTPUTS;
-    const uint32_t groups[3] = {BASE_DIV_UP(a.n_out, outputs), BASE_DIV_UP(a.rows, rows), runs};
+/* runs: slices of the weight, each with its columns (run_src, run_dst); 1: one for all rows, or tiles.
+ * groups: of rows. codes: of the same rows, made by an earlier product of the operation, or 0; then they are made here
+ * if need be. first: of the operation. */
+static void record(vulkan_backend *b, vulkan_linear_args a, kernel_type type, group_kind kind, uint32_t groups,
+                   uint32_t runs, bool first, uint64_t *codes) {
+    const bool reads_codes = kind == MANY && is_int8(b, type);
+    const uint32_t grid[3] = {BASE_DIV_UP(a.n_out, kind == MANY ? MANY_OUTPUTS : FEW_OUTPUTS), groups, runs};
     if (reads_codes && *codes == 0) {
         *codes = round_rows(b, &a, runs);
         first = true;
     }
     if (reads_codes) a.src = *codes;
-    (first ? vulkan_dispatch : vulkan_dispatch_beside)(b, shader_of(b, type, one, few), type, &a, sizeof(a), groups);
+    (first ? vulkan_dispatch : vulkan_dispatch_beside)(b, shader_of(b, type, kind), type, &a, sizeof(a), grid);
+}
+
+/* The rows in their order. */
+static void record_rows(vulkan_backend *b, const vulkan_linear_args *a, kernel_type type, uint32_t runs, bool first,
+                        uint64_t *codes) {
+    const group_kind kind = kind_of(a->rows);
+    record(b, *a, type, kind, BASE_DIV_UP(a->rows, rows_of_group(b, type, kind)), runs, first, codes);
 }
 
 void vulkan_product(vulkan_backend *b, const vulkan_linear_args *a, kernel_type type) {
     uint64_t codes = 0;
-    record(b, *a, type, 1, true, &codes);
+    record_rows(b, a, type, 1, true, &codes);
 }
 
 static vulkan_linear_args args_of(vulkan_backend *b, const backend_buffer *src, int32_t rows, const model_weight *w,
@@ -120,7 +136,7 @@ void vulkan_linear(backend *self, const backend_buffer *src, int32_t rows, int32
     for (int32_t i = 0; i < n; i++) {
         BASE_ASSERT(weights[i]->n_in == src->width);
         const vulkan_linear_args a = args_of(b, src, rows, weights[i], biases ? biases[i] : NULL, dst[i]);
-        record(b, a, weights[i]->type, 1, i == 0, &codes);
+        record_rows(b, &a, weights[i]->type, 1, i == 0, &codes);
     }
 }
 
@@ -136,18 +152,51 @@ void vulkan_linear_runs(backend *self, const backend_buffer *src, backend_column
     a.dst_first = (uint32_t)to.first;
     a.run_src = (uint32_t)from.step;
     a.run_dst = (uint32_t)to.step;
-    record(vulkan(self), a, weight->type, (uint32_t)weight->n_slices, true, &codes);
+    record_rows(vulkan(self), &a, weight->type, (uint32_t)weight->n_slices, true, &codes);
 }
 
 /* ---- mixtures: each row and each of its experts is a row of products ---- */
 
-static void linear_slices(vulkan_backend *b, const backend_buffer *src, int32_t rows, const model_weight *w,
-                          const model_weight *bias, backend_buffer *dst, bool first) {
-    uint64_t codes = 0; /* shaders of one row make their own */
-    vulkan_linear_args a = args_of(b, src, rows, w, bias, dst);
-    a.slices = b->mix.experts->memory.address;
+/* Few rows are computed one by one. Of more, several are likely to have an expert in common: they are sorted by their
+ * experts, so that a tile of them reads its weights once. A row's bits are the same (linear.glsl). */
+#define SHARED_ROWS 16 /* of an expert, on the average: from here on tiles are of many rows */
+
+typedef struct mixture {
+    group_kind kind;
+    uint32_t rows, n_tiles;
+    uint64_t tiles, order, places; /* order, places: 0: rows are not sorted */
+} mixture;
+
+static mixture sort_rows(vulkan_backend *b, const model_ffn *ffn, uint32_t n) {
+    const uint32_t n_experts = (uint32_t)b->net->hp.n_experts;
+    const kernel_type types[] = {ffn->up.type, ffn->down.type, ffn->gate.data ? ffn->gate.type : ffn->up.type};
+    const group_kind kind = 2 * n < n_experts                ? ONE_ROW
+                            : n < SHARED_ROWS * n_experts ? FEW
+                                                          : MANY;
+    uint32_t most = UINT32_MAX;
+    if (kind == ONE_ROW)
+        return (mixture){.kind = kind, .rows = n, .n_tiles = n, .tiles = b->mix.experts->memory.address};
+    for (size_t i = 0; i < BASE_ARRAY_LEN(types); i++) most = BASE_MIN(most, rows_of_group(b, types[i], kind));
+    const vulkan_sort_args a = {.experts = b->mix.experts->memory.address,
+                                .order = b->mix.order->memory.address,
+                                .places = b->mix.places->memory.address,
+                                .tiles = b->mix.tiles->memory.address,
+                                .rows = n,
+                                .n_experts = n_experts,
+                                .most = most,
+                                .n_tiles = n / most + BASE_MIN(n, n_experts)};
+    BASE_ASSERT(a.n_tiles <= (uint32_t)b->mix.tiles->rows);
+    vulkan_dispatch(b, VULKAN_SORT_ROWS, 0, &a, sizeof(a), (uint32_t[]){1, 1, 1});
+    return (mixture){
+        .kind = kind, .rows = n, .n_tiles = a.n_tiles, .tiles = a.tiles, .order = a.order, .places = a.places};
+}
+
+static void linear_tiles(vulkan_backend *b, const mixture *m, const backend_buffer *src, const model_weight *w,
+                         const model_weight *bias, backend_buffer *dst, bool first, uint64_t *codes) {
+    vulkan_linear_args a = args_of(b, src, (int32_t)m->rows, w, bias, dst);
+    a.tiles = m->tiles;
     a.slice_bytes = (uint64_t)a.row_bytes * a.n_out;
-    record(b, a, w->type, 1, first, &codes);
+    record(b, a, w->type, m->kind, m->n_tiles, 1, first, codes);
 }
 
 static void route(vulkan_backend *b, const model_layer *l, const backend_buffer *scores, int32_t rows) {
@@ -171,11 +220,12 @@ static void route(vulkan_backend *b, const model_layer *l, const backend_buffer 
     vulkan_dispatch(b, VULKAN_ROUTE, 0, &a, sizeof(a), (uint32_t[]){BASE_DIV_UP((uint32_t)rows, 32), 1, 1});
 }
 
-static void gather(vulkan_backend *b, const backend_buffer *src, int32_t n) {
+static void gather(vulkan_backend *b, const mixture *m, const backend_buffer *src) {
     vulkan_elements_args a = {.dst = b->mix.gathered->memory.address,
                               .src = src->memory.address,
                               .other = b->mix.weights->memory.address,
-                              .rows = (uint32_t)n,
+                              .order = m->order,
+                              .rows = m->rows,
                               .width = (uint32_t)src->width,
                               .x = b->net->hp.experts_read_weighed ? 1.0f : 0.0f,
                               .n = (uint32_t)b->net->hp.n_experts_used};
@@ -183,10 +233,11 @@ static void gather(vulkan_backend *b, const backend_buffer *src, int32_t n) {
 }
 
 /* dst = sums of the experts' outputs, in ascending order of experts */
-static void sum_experts(vulkan_backend *b, int32_t rows, backend_buffer *dst) {
+static void sum_experts(vulkan_backend *b, const mixture *m, int32_t rows, backend_buffer *dst) {
     vulkan_elements_args a = {.dst = dst->memory.address,
                               .src = b->mix.out->memory.address,
                               .other = b->mix.weights->memory.address,
+                              .order = m->places,
                               .rows = (uint32_t)rows,
                               .width = (uint32_t)dst->width,
                               .n = (uint32_t)b->net->hp.n_experts_used};
@@ -206,14 +257,17 @@ void vulkan_mix_experts(backend *self, int32_t layer, const backend_buffer *src,
     const model_ffn *ffn = &l->experts;
     const int32_t n = rows * b->net->hp.n_experts_used;
     BASE_ASSERT(n <= b->mix.gathered->rows && scores->width == b->net->hp.n_experts);
+    uint64_t codes = 0, mixed_codes = 0;
     route(b, l, scores, rows);
-    gather(b, src, n);
-    linear_slices(b, b->mix.gathered, n, &ffn->up, &ffn->up_bias, b->mix.up, true);
-    if (ffn->gate.data) linear_slices(b, b->mix.gathered, n, &ffn->gate, &ffn->gate_bias, b->mix.gate, false);
+    const mixture m = sort_rows(b, ffn, (uint32_t)n);
+    gather(b, &m, src);
+    linear_tiles(b, &m, b->mix.gathered, &ffn->up, &ffn->up_bias, b->mix.up, true, &codes);
+    if (ffn->gate.data)
+        linear_tiles(b, &m, b->mix.gathered, &ffn->gate, &ffn->gate_bias, b->mix.gate, false, &codes);
     backend_buffer *mixed = ffn->gate.data ? b->mix.gate : b->mix.up;
     vulkan_act(self, b->net->hp.act, mixed, ffn->gate.data ? b->mix.up : NULL, n);
-    linear_slices(b, mixed, n, &ffn->down, &ffn->down_bias, b->mix.out, true);
-    sum_experts(b, rows, dst);
+    linear_tiles(b, &m, mixed, &ffn->down, &ffn->down_bias, b->mix.out, true, &mixed_codes);
+    sum_experts(b, &m, rows, dst);
 }
 
 int vulkan_experts_open(vulkan_backend *b, rp_error *err) {
@@ -228,7 +282,10 @@ int vulkan_experts_open(vulkan_backend *b, rp_error *err) {
         {&b->mix.gate, slots, hp->n_ff_expert},
         {&b->mix.up, slots, hp->n_ff_expert},
         {&b->mix.out, slots, hp->n_embd},
-        {&b->mix.experts, slots, 1},
+        {&b->mix.experts, slots, 3},
+        {&b->mix.order, slots, 1},
+        {&b->mix.places, slots, 1},
+        {&b->mix.tiles, slots / FEW_ROWS + hp->n_experts, 3},
         {&b->mix.weights, slots, 1},
         {&b->mix.values, b->max_rows, 2 * hp->n_experts},
     };
@@ -240,6 +297,7 @@ int vulkan_experts_open(vulkan_backend *b, rp_error *err) {
 
 void vulkan_experts_free(vulkan_backend *b) {
     backend_buffer *const buffers[] = {b->mix.gathered, b->mix.gate, b->mix.up, b->mix.out,
-                                       b->mix.experts, b->mix.weights, b->mix.values};
+                                       b->mix.experts, b->mix.weights, b->mix.values, b->mix.order,
+                                       b->mix.places, b->mix.tiles};
     for (size_t i = 0; i < BASE_ARRAY_LEN(buffers); i++) vulkan_buffer_destroy(&b->base, buffers[i]);
 }

@@ -35,6 +35,7 @@
     X(VALUES, "attend_values", 0, 0) /* variant: 1: of latent layers */ \
     X(JOIN, "attend_join", 0, 0) \
     X(ROUTE, "route", 0, 0) \
+    X(SORT_ROWS, "sort_rows", 0, 0) \
     X(CONVOLVE, "recurrent_convolve", 0, 0) /* variant: vulkan_convolve_op */ \
     X(RATES, "recurrent_rates", 0, 0)       /* variant: 1: sigmoids */ \
     X(SCAN, "recurrent_scan", 0, 0)         /* variant: vulkan_scan_kind */ \
@@ -93,14 +94,14 @@ typedef enum vulkan_scan_kind { VULKAN_SCAN_MAMBA2,
                                 VULKAN_SCAN_DECAYED_SUM } vulkan_scan_kind;
 
 typedef struct vulkan_elements_args {
-    uint64_t dst, src, other;
+    uint64_t dst, src, other, order;
     uint32_t rows, width;
     float x, y, z, w;
     uint32_t src_width, dst_width, src_first, dst_first, src_step, dst_step, n;
 } vulkan_elements_args;
 
 typedef struct vulkan_linear_args {
-    uint64_t src, dst, weights, bias, slices;
+    uint64_t src, dst, weights, bias, tiles;
     uint32_t n_in, n_out, rows, row_bytes, src_width, dst_width, src_first, dst_first;
     uint64_t slice_bytes;
     uint32_t run_src, run_dst;
@@ -153,6 +154,13 @@ typedef struct vulkan_route_args {
     uint32_t rows, n_experts, n_used, n_groups, n_groups_used, sums_to_1, sigmoid, corrected;
     float factor;
 } vulkan_route_args;
+
+#define VULKAN_MOST_EXPERTS 1024 /* of sort_rows.comp */
+
+typedef struct vulkan_sort_args {
+    uint64_t experts, order, places, tiles;
+    uint32_t rows, n_experts, most, n_tiles;
+} vulkan_sort_args;
 
 typedef struct vulkan_convolve_args {
     uint64_t runs, src, dst, weights, bias, at;

@@ -18,6 +18,7 @@ static const char *layer_unsupported(const model_layer *l) {
 const char *vulkan_network_unsupported(const model_network *net) {
     if (net->is_mock) return "the model was opened with mock, and has no weights";
     if (net->hp.index_dim > MAX_HEAD_DIM) return "Vulkan computes indexers of at most 2048 dimensions: use the CPU";
+    if (net->hp.n_experts > VULKAN_MOST_EXPERTS) return "Vulkan computes mixtures of at most 1024 experts: use the CPU";
     const char *why = NULL;
     const int32_t n_layers = net->hp.n_layers + (net->draft_head.projection.data != NULL);
     for (int32_t i = 0; i < n_layers && !why; i++) why = layer_unsupported(&net->layers[i]);

@@ -23,6 +23,7 @@
 /* A step that explores may be predicted to take so many times that of one without drafts, and has so many at most. */
 #define MOST_EXPLORED 3.0
 #define EXPLORED_TOKENS 5
+#define EXPLORED_SHARE 0.25 /* of a step's time, for a token of a draft: its cost was measured long ago, or cold */
 
 typedef struct draft_round {
     rp_engine *e;
@@ -109,11 +110,11 @@ typedef struct draft_choice {
 } draft_choice;
 
 /* The best length of a source's draft, up to `most`. A token of a draft counts if all before it are right. explores: as
- * if the step took no longer with it, which is measured then. */
+ * if the step took no longer with it, nor the draft model longer than usual, which is measured then. */
 static draft_choice best_length(const draft_round *r, rp_job *c, const draft_source_row *source, int32_t most,
                                 bool explores) {
     const double rate = source->rate(r, c), plain_us = cost_model_predict(r->e->cost, &r->load);
-    double tokens = r->n_answers, right = 1, us = 0;
+    double tokens = r->n_answers, right = 1, us = 0, explored_us = plain_us;
     draft_choice best = {0, 0};
     if (plain_us <= 0) return best;
     best.speed = LEAST_GAIN * r->n_answers / plain_us;
@@ -121,9 +122,11 @@ static draft_choice best_length(const draft_round *r, rp_job *c, const draft_sou
         const cost_load load = with_rows(r->load, k, (double)c->seq.slots);
         const double step_us = cost_model_predict(r->e->cost, &load);
         tokens += right *= rate;
-        us += source->cost_us(r, k);
+        const double cost_us = source->cost_us(r, k);
+        us += cost_us;
+        explored_us += BASE_MIN(cost_us, EXPLORED_SHARE * plain_us);
         if (explores && step_us + us > MOST_EXPLORED * plain_us) break;
-        const double speed = tokens / ((explores ? plain_us : step_us) + us);
+        const double speed = tokens / (explores ? explored_us : step_us + us);
         if (speed > best.speed) best = (draft_choice){k, speed};
     }
     return best;
@@ -260,7 +263,9 @@ void drafts_make(rp_engine *e, rp_job *const *jobs, int32_t n) {
         drafts->n = answer_fitting(&jobs[i]->answer, drafts->model.tokens, drafts->model.n);
         memcpy(drafts->tokens, drafts->model.tokens, (size_t)drafts->n * sizeof(*drafts->tokens));
     }
-    if (r.is_chosen) count_kind(x, r.left < RP_MAX_DRAFT);
+    const bool has_drafts = r.left < RP_MAX_DRAFT;
+    if (x->explores && r.reads && !has_drafts) x->explores = false; /* the draft model reads first: a later one does */
+    else if (r.is_chosen) count_kind(x, has_drafts);
 }
 
 /* ---- outcome ---- */

@@ -9,6 +9,7 @@ layout(constant_id = 0) const uint OP = 0u; // vulkan_element_op of vulkan_shade
 
 layout(push_constant, scalar) uniform Arguments {
     uint64_t dst, src, other; // other: factors or indices, by the operation
+    uint64_t order;           // of mixtures: u32, numbers of sorted rows (sort_rows.comp); 0: they are not sorted
     uint rows, width;
     float x, y, z, w;
     uint src_width, dst_width, src_first, dst_first, src_step, dst_step, n; // of copied runs, and of rows
@@ -24,8 +25,8 @@ layout(push_constant, scalar) uniform Arguments {
 #define GATHER 7u      // dst row r = src row other[r]
 #define COPY_RUNS 8u   // columns
 #define XIELU 9u       // dst = xIELU(dst), alpha_n x, alpha_p y, beta z, eps w
-#define SUM_EXPERTS 10u // dst row r = sum over i < n of other[r * n + i] * src row (r * n + i)
-#define WEIGH_GATHER 11u // dst row r = src row r / n, times other[r] if x is not 0
+#define SUM_EXPERTS 10u // dst row r = sum over i < n of other[r * n + i] * src row order[r * n + i]
+#define WEIGH_GATHER 11u // dst row r = src row k / n, times other[k] if x is not 0; k = order[r]
 #define ACT 16u        // and more: dst = act(dst) * src; kernel_act
 #define SILU 16u
 #define GELU 17u
@@ -68,21 +69,28 @@ float xielu(float v) {
     return t;
 }
 
+// The address is chosen, not the load: see linear.glsl.
+uint ordered(uint row) {
+    const uint listed = U32(a.order != 0ul ? a.order + 4ul * row : a.src).v[0];
+    return a.order != 0ul ? listed : row;
+}
+
 float element(uint64_t i, uint row, uint column) {
     precise float t;
     if (OP == GATHER) return get(a.src, uint64_t(U32(a.other).v[row]) * a.width + column);
     if (OP == SUM_EXPERTS) {
         t = 0.0;
         for (uint k = 0u; k < a.n; k++) {
-            const uint64_t slot = uint64_t(row) * a.n + k;
-            precise const float p = get(a.other, slot) * get(a.src, slot * a.width + column);
+            const uint slot = row * a.n + k;
+            precise const float p = get(a.other, slot) * get(a.src, uint64_t(ordered(slot)) * a.width + column);
             t = t + p;
         }
         return t;
     }
     if (OP == WEIGH_GATHER) {
-        t = get(a.src, uint64_t(row / a.n) * a.width + column);
-        if (a.x != 0.0) t = t * get(a.other, row);
+        const uint slot = ordered(row);
+        t = get(a.src, uint64_t(slot / a.n) * a.width + column);
+        if (a.x != 0.0) t = t * get(a.other, slot);
         return t;
     }
     const float v = get(a.dst, i);

@@ -5,7 +5,7 @@
 // Workgroup: 8 outputs of 16 lanes. A chunk of 16 pieces of each output is read into shared memory in words of 32 bits,
 // neighbours by neighbouring lanes, whatever the type; each lane decodes its piece from there. The next chunk is on its
 // way meanwhile. Then an invocation for each output of each row adds the products of the pieces. Grid: outputs / 8,
-// rows / ROWS, slices of linear_runs. With `slices`, a workgroup has one row.
+// rows / ROWS, slices of linear_runs; or tiles of at most ROWS rows.
 //
 // INT8: activations are rounded to codes here, 4 elements of each row an invocation, so that a step of few rows has no
 // dispatch for it.
@@ -122,13 +122,10 @@ void multiply(uint place, uint lane, uint own, uint n, uint begin, uint first, u
 
 void main() {
     const uint lane = gl_LocalInvocationID.x % LANES, own = gl_LocalInvocationID.x / LANES;
-    const uint o = gl_WorkGroupID.x * OUTPUTS + own, first = gl_WorkGroupID.y * ROWS, run = gl_WorkGroupID.z;
-    const uint n = min(ROWS, a.rows - first);
-    // The address is chosen, not the load: Mesa 26's lavapipe executes a load of one address for all, even if it is not
-    // to be executed.
-    const uint listed = U32(a.slices != 0ul ? a.slices + 4ul * first : a.src).v[0];
-    const uint slice = a.slices != 0ul ? listed : run;
-    const uint64_t row = a.weights + a.slice_bytes * slice + uint64_t(a.row_bytes) * min(o, a.n_out - 1u);
+    const row_range rows = own_rows(ROWS);
+    const uint o = gl_WorkGroupID.x * OUTPUTS + own, first = rows.first, run = rows.run, n = rows.n;
+    if (n == 0u) return;
+    const uint64_t row = a.weights + a.slice_bytes * rows.slice + uint64_t(a.row_bytes) * min(o, a.n_out - 1u);
     const uint before = uint(row & 3ul), n_words = o < a.n_out ? (before + a.row_bytes + 3u) / 4u : 0u;
     const uint n_pieces = (a.n_in + 31u) / 32u, column = a.src_first + run * a.run_src;
     const uint place = own * CHUNK_WORDS; // of this output's words
@@ -168,6 +165,6 @@ void main() {
             sum = sum + products[(OUTPUTS * to_row + to_own) * (LANES + 1u) + l];
     }
     if (!finishes) return;
-    if (a.bias != 0ul) sum = sum + get(a.bias, slice * a.n_out + to);
+    if (a.bias != 0ul) sum = sum + get(a.bias, rows.slice * a.n_out + to);
     put(a.dst, uint64_t(first + to_row) * a.dst_width + a.dst_first + run * a.run_dst + to, sum);
 }

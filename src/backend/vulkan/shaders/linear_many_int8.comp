@@ -19,13 +19,13 @@ shared float scale[TILE], minima[2][TILE], d[TILE];
 shared int factors[2][TILE];
 shared uint code_sums[TILE];
 
-void load_weights(uint number, uint piece, uint run) {
+void load_weights(uint number, uint piece, uint slice) {
     const uint own = gl_LocalInvocationID.x % TILE, part = gl_LocalInvocationID.x / TILE; // part: 0 or 1
     int q[16];
     uint words[4];
     scales x;
     if (gl_WorkGroupID.x * TILE + own >= a.n_out) return;
-    decode(place_of(own, number, run), 2u * piece + part, q, x);
+    decode(place_of(own, number, slice), 2u * piece + part, q, x);
     pack(q, words);
     ws[part][own] = uvec4(words[0], words[1], words[2], words[3]);
     if (part == 0u) scale[own] = x.scale;
@@ -33,9 +33,10 @@ void load_weights(uint number, uint piece, uint run) {
     if (HALVES) factors[part][own] = x.factor;
 }
 
-void load_rows(uint piece, uint run) {
-    const uint first = gl_WorkGroupID.y * TILE, n_words = PIECE_WORDS * min(TILE, a.rows - first);
-    const uint64_t from = a.src + 4ul * PIECE_WORDS * ((uint64_t(run) * (a.n_in / 32u) + piece) * a.rows + first);
+void load_rows(uint piece, row_range rows) {
+    const uint n_words = PIECE_WORDS * rows.n;
+    const uint64_t number = (uint64_t(rows.run) * (a.n_in / 32u) + piece) * a.rows + rows.first;
+    const uint64_t from = a.src + 4ul * PIECE_WORDS * number;
     for (uint i = gl_LocalInvocationID.x; i < n_words; i += INVOCATIONS) {
         const uint word = U32(from).v[i], r = i / PIECE_WORDS, w = i % PIECE_WORDS;
         if (w < 8u) xs[w >> 2][r][w & 3u] = word;
@@ -45,17 +46,19 @@ void load_rows(uint piece, uint run) {
 }
 
 void main() {
-    const uint run = gl_WorkGroupID.z, n_pieces = a.n_in / 32u;
+    const row_range rows = own_rows(TILE);
+    const uint n_pieces = a.n_in / 32u;
     const uint o = gl_LocalInvocationID.x % 16u, r = gl_LocalInvocationID.x / 16u; // outputs o + 16 j, rows r + 8 i
     precise float sum[8][4];
+    if (rows.n == 0u) return;
     for (uint i = 0u; i < 8u; i++)
         for (uint j = 0u; j < 4u; j++) sum[i][j] = 0.0;
     for (uint piece = 0u; piece < n_pieces; piece++) {
         const uint number = piece / CHUNK_PIECES;
-        if (piece % CHUNK_PIECES == 0u) read_chunk(number, run);
+        if (piece % CHUNK_PIECES == 0u) read_chunk(number, rows.slice);
         barrier();
-        load_weights(number, piece % CHUNK_PIECES, run);
-        load_rows(piece, run);
+        load_weights(number, piece % CHUNK_PIECES, rows.slice);
+        load_rows(piece, rows);
         barrier();
         int acc[8][4];
         for (uint i = 0u; i < 8u; i++)
@@ -84,10 +87,10 @@ void main() {
     }
     for (uint i = 0u; i < 8u; i++)
         for (uint j = 0u; j < 4u; j++) {
-            const uint to = gl_WorkGroupID.x * TILE + o + 16u * j, row = gl_WorkGroupID.y * TILE + r + 8u * i;
-            if (to >= a.n_out || row >= a.rows) continue;
+            const uint to = gl_WorkGroupID.x * TILE + o + 16u * j, row = rows.first + r + 8u * i;
+            if (to >= a.n_out || r + 8u * i >= rows.n) continue;
             precise float y = sum[i][j];
-            if (a.bias != 0ul) y = y + get(a.bias, run * a.n_out + to);
-            put(a.dst, uint64_t(row) * a.dst_width + a.dst_first + run * a.run_dst + to, y);
+            if (a.bias != 0ul) y = y + get(a.bias, rows.slice * a.n_out + to);
+            put(a.dst, uint64_t(row) * a.dst_width + a.dst_first + rows.run * a.run_dst + to, y);
         }
 }

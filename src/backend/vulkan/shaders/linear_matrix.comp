@@ -43,13 +43,13 @@ shared float finished[SUBGROUPS * M * N];
 #define FLOATS coopmat<float, gl_ScopeSubgroup, M, N, gl_MatrixUseAccumulator>
 #define INTEGERS coopmat<int, gl_ScopeSubgroup, M, N, gl_MatrixUseAccumulator>
 
-void load_weights(uint number, uint piece, uint run) {
+void load_weights(uint number, uint piece, uint slice) {
     const uint own = gl_LocalInvocationID.x % TILE, part = gl_LocalInvocationID.x / TILE; // part: 0 or 1
     int q[16], high[16];
     uint words[4];
     scales x;
     if (gl_WorkGroupID.x * TILE + own >= a.n_out) return;
-    decode(place_of(own, number, run), 2u * piece + part, q, x);
+    decode(place_of(own, number, slice), 2u * piece + part, q, x);
     for (uint k = 0u; k < 16u && HALVES; k++) {
         q[k] *= x.factor;
         high[k] = PLANES == 2u ? (q[k] + 64) >> 7 : 0;
@@ -64,9 +64,10 @@ void load_weights(uint number, uint piece, uint run) {
     if (MINIMA > 0) minima[TILE * part + own] = x.minimum;
 }
 
-void load_rows(uint piece, uint run) {
-    const uint first = gl_WorkGroupID.y * TILE, n_words = PIECE_WORDS * min(TILE, a.rows - first);
-    const uint64_t from = a.src + 4ul * PIECE_WORDS * ((uint64_t(run) * (a.n_in / 32u) + piece) * a.rows + first);
+void load_rows(uint piece, row_range rows) {
+    const uint n_words = PIECE_WORDS * rows.n;
+    const uint64_t number = (uint64_t(rows.run) * (a.n_in / 32u) + piece) * a.rows + rows.first;
+    const uint64_t from = a.src + 4ul * PIECE_WORDS * number;
     for (uint i = gl_LocalInvocationID.x; i < n_words; i += INVOCATIONS) {
         const uint word = U32(from).v[i], r = i / PIECE_WORDS, w = i % PIECE_WORDS;
         if (w < 8u) xs[CODE_STRIDE * r + w] = word;
@@ -99,16 +100,18 @@ FLOATS multiply(uint o, uint r) {
 }
 
 void main() {
-    const uint run = gl_WorkGroupID.z, n_pieces = a.n_in / 32u;
+    const row_range rows = own_rows(TILE);
+    const uint n_pieces = a.n_in / 32u;
     const uint first = gl_SubgroupID * OWN, first_o = first / ACROSS * M, first_r = first % ACROSS * N;
     FLOATS sum[OWN];
+    if (rows.n == 0u) return;
     for (uint i = 0u; i < OWN; i++) sum[i] = FLOATS(0.0);
     for (uint piece = 0u; piece < n_pieces; piece++) {
         const uint number = piece / CHUNK_PIECES;
-        if (piece % CHUNK_PIECES == 0u) read_chunk(number, run);
+        if (piece % CHUNK_PIECES == 0u) read_chunk(number, rows.slice);
         barrier();
-        load_weights(number, piece % CHUNK_PIECES, run);
-        load_rows(piece, run);
+        load_weights(number, piece % CHUNK_PIECES, rows.slice);
+        load_rows(piece, rows);
         barrier();
         for (uint down = 0u; down < OWN_DOWN; down++) {
             const uint o = first_o + down * M;
@@ -146,11 +149,11 @@ void main() {
         coopMatStore(sum[i], finished, gl_SubgroupID * M * N, M, BY_COLUMNS);
         barrier();
         for (uint e = gl_SubgroupInvocationID; e < M * N; e += gl_SubgroupSize) {
-            const uint to = gl_WorkGroupID.x * TILE + o + e % M, row = gl_WorkGroupID.y * TILE + r + e / M;
-            if (to >= a.n_out || row >= a.rows) continue;
+            const uint to = gl_WorkGroupID.x * TILE + o + e % M, row = rows.first + r + e / M;
+            if (to >= a.n_out || r + e / M >= rows.n) continue;
             precise float y = finished[gl_SubgroupID * M * N + e];
-            if (a.bias != 0ul) y = y + get(a.bias, run * a.n_out + to);
-            put(a.dst, uint64_t(row) * a.dst_width + a.dst_first + run * a.run_dst + to, y);
+            if (a.bias != 0ul) y = y + get(a.bias, rows.slice * a.n_out + to);
+            put(a.dst, uint64_t(row) * a.dst_width + a.dst_first + rows.run * a.run_dst + to, y);
         }
         barrier();
     }

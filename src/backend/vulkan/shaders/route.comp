@@ -9,7 +9,7 @@ layout(local_size_x = 32) in;
 layout(push_constant, scalar) uniform Arguments {
     uint64_t scores, values;      // f32 [rows][n_experts]; scratch of the same shape, of twice as many floats
     uint64_t correction, scales;  // f32 [n_experts]; 0: none
-    uint64_t experts, weights;    // u32, f32 [rows][n_used]
+    uint64_t experts, weights;    // u32 [rows][n_used][3]: a tile of one row (linear.glsl); f32 [rows][n_used]
     uint rows, n_experts, n_used, n_groups, n_groups_used;
     uint sums_to_1, sigmoid, corrected; // corrected: experts are selected by probabilities, not by scores
     float factor;
@@ -68,7 +68,7 @@ void main() {
         if (a.correction != 0ul) v = v + get(a.correction, e);
         put(values, e, v);
     }
-    const uint64_t experts = a.experts + 4ul * a.n_used * row, weights = a.weights + 4ul * a.n_used * row;
+    const uint64_t experts = a.experts + 12ul * a.n_used * row, weights = a.weights + 4ul * a.n_used * row;
     if (a.n_groups > 0u) drop_groups(values, scores); // the scores are not needed any more
     for (uint i = 0u; i < a.n_used; i++) { // the best of those that are left; then it is marked by a NaN
         uint best = 0u;
@@ -90,12 +90,15 @@ void main() {
     precise float chosen = 0.0;
     for (uint e = 0u; e < a.n_experts && n < a.n_used; e++) {
         if (U32(values + 4ul * e).v[0] != 0x7fc00000u) continue;
-        U32(experts + 4ul * n).v[0] = e;
+        U32 tile = U32(experts + 12ul * n);
+        tile.v[0] = e;
+        tile.v[1] = a.n_used * row + n;
+        tile.v[2] = 1u;
         put(weights, n++, get(probabilities, e));
         chosen = chosen + get(probabilities, e);
     }
     for (uint i = 0u; i < a.n_used; i++) {
-        const uint e = U32(experts + 4ul * i).v[0];
+        const uint e = U32(experts + 12ul * i).v[0];
         precise float w = get(weights, i);
         if (a.sums_to_1 != 0u) w = w / max(chosen, 1e-20);
         w = w * a.factor;

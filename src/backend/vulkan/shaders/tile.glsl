@@ -25,21 +25,21 @@ uint word_at(uint i) { return chunk_words[i]; }
 #include "shared_weights.glsl"
 #include "formats.glsl"
 
-uint64_t chunk_at(uint o, uint number, uint run) {
-    return a.weights + a.slice_bytes * run + uint64_t(a.row_bytes) * o + CHUNK_BYTES * number;
+uint64_t chunk_at(uint o, uint number, uint slice) {
+    return a.weights + a.slice_bytes * slice + uint64_t(a.row_bytes) * o + CHUNK_BYTES * number;
 }
 
-void read_chunk(uint number, uint run) {
+void read_chunk(uint number, uint slice) {
     const uint left = min(CHUNK_BYTES, a.row_bytes - CHUNK_BYTES * number);
     for (uint i = gl_LocalInvocationID.x; i < TILE * CHUNK_WORDS; i += INVOCATIONS) {
         const uint own = i / CHUNK_WORDS, w = i % CHUNK_WORDS, o = gl_WorkGroupID.x * TILE + own;
         if (o >= a.n_out) continue;
-        const uint64_t at = chunk_at(o, number, run);
+        const uint64_t at = chunk_at(o, number, slice);
         if (4u * w < uint(at & 3ul) + left) chunk_words[STRIDE * own + w] = U32((at & ~3ul) + 4ul * w).v[0];
     }
 }
 
 // The place of a chunk of an output of the tile.
-uint place_of(uint own, uint number, uint run) {
-    return 4u * STRIDE * own + uint(chunk_at(gl_WorkGroupID.x * TILE + own, number, run) & 3ul);
+uint place_of(uint own, uint number, uint slice) {
+    return 4u * STRIDE * own + uint(chunk_at(gl_WorkGroupID.x * TILE + own, number, slice) & 3ul);
 }
