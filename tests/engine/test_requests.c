@@ -68,7 +68,7 @@ static void weights_are_prepared_once_and_said_to_be(void **state) {
     assert_int_equal(rp_engine_prepare(e, count_progress, &again, NULL), RP_OK);
     rp_engine_memory(e, &m);
     assert_int_equal(again, 0);
-    if (test_device_is_cpu()) assert_int_equal(done, m.weights); /* both 0 if kernels use the file's weights */
+    if (test_device_is_cpu()) assert_int_equal(done, m.weights);      /* both 0 if kernels use the file's weights */
     else if (!test_device_is_apart()) assert_true(done <= m.weights); /* in whole buffers */
     assert_true(m.weights + m.file >= info.weight_bytes && m.file <= info.weight_bytes && m.activations > 0 &&
                 m.kv == 0);

@@ -346,7 +346,7 @@ static void any_order_gives_the_bytes_of_a_miss(void **state) {
     (void)state;
     for (int round = 0; round < 3; round++) {
         const small_device_setup s = {.device_bytes = few_bytes() + (uint64_t)round * device.column_bytes,
-                         .in_place = round == 2 ? RP_KV_IN_PLACE_AUTO : RP_KV_IN_PLACE_NEVER};
+                                      .in_place = round == 2 ? RP_KV_IN_PLACE_AUTO : RP_KV_IN_PLACE_NEVER};
         rp_engine *e = open_engine(&s);
         queue_simulator_start(QUEUE_RANDOM, base_random_next(&random));
         for (int i = 0; i < 10; i++) {

@@ -170,7 +170,7 @@ typedef struct mixture {
 static mixture sort_rows(vulkan_backend *b, const model_ffn *ffn, uint32_t n) {
     const uint32_t n_experts = (uint32_t)b->net->hp.n_experts;
     const kernel_type types[] = {ffn->up.type, ffn->down.type, ffn->gate.data ? ffn->gate.type : ffn->up.type};
-    const group_kind kind = 2 * n < n_experts                ? ONE_ROW
+    const group_kind kind = 2 * n < n_experts             ? ONE_ROW
                             : n < SHARED_ROWS * n_experts ? FEW
                                                           : MANY;
     uint32_t most = UINT32_MAX;
