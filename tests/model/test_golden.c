@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/cpu.h"
+#include "base/io.h"
 #include "base/memory.h"
 #include "support/forward_run.h"
 #include "support/gguf_variant.h"
@@ -142,11 +143,23 @@ static bool check_in_f32(const golden_model *m, base_cpu_level level, bool verbo
     return report(m, "f32 rows", o, LIMIT, o.n_greedy, verbose);
 }
 
+/* The files are in the repository. */
+#define MOST_BYTES (1u << 20)
+
+static bool is_small(const golden_model *m) {
+    rp_error err = {0};
+    base_io_sizes sizes;
+    must(base_io_stat(m->path, &sizes, &err), &err);
+    if (sizes.bytes > MOST_BYTES) printf("%-20s has more than 1 MiB: make its shape smaller\n", m->name);
+    return sizes.bytes <= MOST_BYTES;
+}
+
 static bool check_model(const golden_model *m, base_cpu_level level, bool verbose) {
     bool quantized = is_quantized(m);
     outcome o = check_file(m, m->path, level);
     bool ok = report(m, quantized ? "8-bit rows" : "F32", o, quantized ? LIMIT_QUANTIZED : LIMIT,
                      quantized ? 0 : o.n_greedy, verbose);
+    ok &= is_small(m);
     if (quantized) ok &= check_variant(m, &(gguf_variant){0}, "decoded", level, verbose);
     if (quantized && is_on_device()) ok &= check_in_f32(m, level, verbose);
     if (strcmp(m->name, "mixtral") == 0)
