@@ -20,7 +20,8 @@
 #define READ_ROWS 64   /* at most */
 #define LEAST_LEFT 12  /* tokens that an answer may still have, for the draft model to begin to read */
 #define LONG_MATCH 3   /* tokens: a lookup that is preferred to the model where the length is given */
-/* A step that explores may be predicted to take so many times that of one without drafts, and has so many at most. */
+/* A step that explores may be predicted to take so many times that of one without drafts, unless it has a single draft
+ * token, and has so many at most. */
 #define MOST_EXPLORED 3.0
 #define EXPLORED_TOKENS 5
 #define EXPLORED_SHARE 0.25 /* of a step's time, for a token of a draft: its cost was measured long ago, or cold */
@@ -125,7 +126,7 @@ static draft_choice best_length(const draft_round *r, rp_job *c, const draft_sou
         const double cost_us = source->cost_us(r, k);
         us += cost_us;
         explored_us += BASE_MIN(cost_us, EXPLORED_SHARE * plain_us);
-        if (explores && step_us + us > MOST_EXPLORED * plain_us) break;
+        if (explores && k > 1 && step_us + us > MOST_EXPLORED * plain_us) break;
         const double speed = tokens / (explores ? explored_us : step_us + us);
         if (speed > best.speed) best = (draft_choice){k, speed};
     }
