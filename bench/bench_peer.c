@@ -54,7 +54,7 @@ typedef struct bench {
     unsigned documents_seed;   /* of the documents: they are the same in every engine */
     int lead;                  /* extra tokens of a text on its own: SentencePiece adds a leading space */
     double runs[MAX_RUNS];
-    double module_s, reduction_s;  /* of the last modules that were computed */
+    double module_s, reduction_s;              /* of the last modules that were computed */
     bool has_depth, has_documents, has_crowds; /* loaded schemas */
 } bench;
 
