@@ -9,6 +9,7 @@ import signal
 import struct
 import subprocess
 import tempfile
+import time
 import unittest
 
 from cluster_client import CHANGES, DIGEST, LOAD, SECRET, SNAPSHOT, Node, SpanStream, framed, signature
@@ -264,6 +265,20 @@ class Stream(unittest.TestCase):
         self.assertGreater(len(streams), 50)
         for stream in streams:
             stream.next(DIGEST)
+            stream.close()
+        self.wait_for_free_streams(len(streams) // 2)
+
+    def wait_for_free_streams(self, n):
+        """A node sees that a stream was closed when it writes to it: until then the next test could be refused."""
+        end, streams = time.monotonic() + WAIT_S, []
+        while len(streams) < n:
+            try:
+                streams.append(self.node.stream())
+            except AssertionError as refused:
+                self.assertIn("503", str(refused))
+                self.assertLess(time.monotonic(), end)
+                time.sleep(0.1)
+        for stream in streams:
             stream.close()
 
     def test_parameters(self):
