@@ -33,6 +33,7 @@
 #include "support/must.h"
 #include "support/oracle_run.h"
 #include "support/store_folder.h"
+#include "support/test_device.h"
 #include "reprise_pml.h"
 
 #define N_CTX 512
@@ -141,9 +142,9 @@ static void slow_open(slow *s, const rp_model *m, const char *pml, const char *p
     *s = (slow){.model = m, .logits = malloc(sizeof(float) * (size_t)m->net.hp.n_vocab)};
     must(base_cpu_detect(&level, &err), &err);
     const backend_options o = {.shape = shape, .level = level, .n_ctx = N_CTX, .n_threads = 1, .max_rows = 1};
-    must(backend_open(&s->backend, "cpu", &m->net, &o, &err), &err);
+    must(backend_open(&s->backend, test_device(), &m->net, &o, &err), &err);
     must(model_forward_new(&s->forward, m, s->backend, 1, 1, &err), &err);
-    must(kv_pool_new(&s->pool, &shape, (uint64_t)64 << 20, NULL, &err), &err);
+    must(kv_pool_new(&s->pool, &shape, (uint64_t)64 << 20, s->backend->ops->memory(s->backend), &err), &err);
     must(pml_schema_parse(&s->schema, pml, strlen(pml), "schema", NULL, NULL, &err), &err);
     must(pml_prompt_parse(&s->prompt, prompt, strlen(prompt), "prompt", &err), &err);
     must(pml_layout_new(&s->layout, s->schema, m, NULL, &salt, &err), &err);
