@@ -56,13 +56,15 @@ static int grow_codes(vulkan_backend *b, uint64_t bytes, rp_error *err) {
 }
 
 int vulkan_linear_open(vulkan_backend *b, rp_error *err) {
-    uint64_t n_in = 0;
+    uint64_t bytes = 0;
     if (b->max_rows <= FEW_ROWS) return RP_OK;
-    for (int32_t i = 0; i < b->net->n_matrices; i++) { /* those of experts, for many rows, take theirs then */
+    for (int32_t i = 0; i < b->net->n_matrices; i++) { /* of experts, each row is as many rows as it has of them */
         const model_weight *w = b->net->matrices[i];
-        if (w->data && w->n_slices <= 1 && is_int8(b, w->type)) n_in = BASE_MAX(n_in, (uint64_t)w->n_in);
+        const int32_t per_row = w->n_slices > 1 ? BASE_MAX(b->net->hp.n_experts_used, 1) : 1;
+        if (w->data && is_int8(b, w->type))
+            bytes = BASE_MAX(bytes, codes_bytes((uint64_t)b->max_rows * (uint64_t)per_row, (uint64_t)w->n_in));
     }
-    return n_in ? grow_codes(b, codes_bytes((uint64_t)b->max_rows, n_in), err) : RP_OK;
+    return bytes ? grow_codes(b, bytes, err) : RP_OK;
 }
 
 /* Rounds what products with these arguments read. Returns the address of the codes; 0: the step has failed. */
