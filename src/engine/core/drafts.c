@@ -265,7 +265,8 @@ void drafts_make(rp_engine *e, rp_job *const *jobs, int32_t n) {
         memcpy(drafts->tokens, drafts->model.tokens, (size_t)drafts->n * sizeof(*drafts->tokens));
     }
     const bool has_drafts = r.left < RP_MAX_DRAFT;
-    if (x->explores && r.reads && !has_drafts) x->explores = false; /* the draft model reads first: a later one does */
+    const bool reads_first = x->explores && !x->drafts && r.reads && !has_drafts;
+    if (reads_first) x->explores = false; /* a later step explores */
     else if (r.is_chosen) count_kind(x, has_drafts);
 }
 
