@@ -173,32 +173,31 @@ static void parse(const subject *s, const bench_text *schema) {
 }
 
 /* Device memory for the modules and half as many again: two sets of other modules take their place. */
-static void print_ram_counts(subject *s, const bench_text *schema, const char *cell, rp_kv_in_place in_place) {
+static void print_ram_counts(const subject *like, const bench_text *schema, const char *cell, rp_kv_in_place in_place) {
     rp_engine_options o = rp_engine_options_defaults();
-    rp_device_options device = *s->device;
+    rp_device_options device = *like->device;
     rp_model_info info = {.struct_size = sizeof(info)};
-    rp_engine *const other = s->engine;
+    subject s = *like;
     device.kv_in_place = in_place;
     o.device = &device;
     o.n_threads = 1;
-    rp_model_describe(s->model, &info);
-    s->engine = bench_open_small_device(s->model, &o,
-                                        (uint64_t)(s->n_modules * s->n_tokens) * 3 / 2 * info.kv_bytes_per_token);
-    parse(s, schema);
-    rp_result_free(run(s, s->prompt, RP_REUSE_ON));
+    rp_model_describe(s.model, &info);
+    s.engine = bench_open_small_device(s.model, &o,
+                                       (uint64_t)(s.n_modules * s.n_tokens) * 3 / 2 * info.kv_bytes_per_token);
+    parse(&s, schema);
+    rp_result_free(run(&s, s.prompt, RP_REUSE_ON));
     for (int i = 0; i < 2; i++) {
         char name[16];
         bench_text others = {0}, prompt = {0};
         snprintf(name, sizeof(name), "others%d", i);
-        add_documents(s, name, &others, &prompt);
-        parse(s, &others);
-        rp_result_free(run(s, prompt.bytes, RP_REUSE_ON));
+        add_documents(&s, name, &others, &prompt);
+        parse(&s, &others);
+        rp_result_free(run(&s, prompt.bytes, RP_REUSE_ON));
         bench_text_free(&others);
         bench_text_free(&prompt);
     }
-    print_request(s, cell, "ram");
-    rp_engine_free(s->engine);
-    s->engine = other;
+    print_request(&s, cell, "ram");
+    rp_engine_free(s.engine);
 }
 
 static void print_counts(const char *path, const char *name, subject *s) {

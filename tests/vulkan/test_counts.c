@@ -208,14 +208,7 @@ int main(void) {
         cmocka_unit_test(what_is_read_again_is_counted),
         cmocka_unit_test(a_step_is_one_submission),
     };
-    const model_network net = {.hp = {.n_embd = N_IN}};
-    const char *why = vulkan_backend_unavailable(&net, BACKEND_ANY_DEVICE);
-    rp_error err = {0};
-    if (why) {
-        printf("skipped: %s\n", why);
-        return 77;
-    }
-    must(vulkan_instance_ref(&err), &err); /* stays: opening a driver takes long */
+    if (!world_is_available(N_IN)) return 77;
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     vulkan_instance_unref();
     return failed;

@@ -189,14 +189,7 @@ int main(void) {
         cmocka_unit_test(rows_have_the_same_bits_in_any_number),
         cmocka_unit_test(experts_are_read_once_a_tile),
     };
-    const model_network net = {.hp = {.n_embd = N_EMBD}};
-    const char *why = vulkan_backend_unavailable(&net, BACKEND_ANY_DEVICE);
-    rp_error err = {0};
-    if (why) {
-        printf("skipped: %s\n", why);
-        return 77;
-    }
-    must(vulkan_instance_ref(&err), &err); /* stays: opening a driver takes long */
+    if (!world_is_available(N_EMBD)) return 77;
     numbers.state = test_seed("experts", 20261130);
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     vulkan_instance_unref();

@@ -520,14 +520,7 @@ int main(void) {
         cmocka_unit_test(the_limit_of_device_memory_holds),
         cmocka_unit_test(no_sum_of_a_shader_is_fused),
     };
-    rp_error err = {0};
-    const model_network net = {.hp = {.n_embd = N_IN}};
-    const char *why = vulkan_backend_unavailable(&net, BACKEND_ANY_DEVICE);
-    if (why) {
-        printf("skipped: %s\n", why);
-        return 77;
-    }
-    must(vulkan_instance_ref(&err), &err); /* stays: opening a driver takes long */
+    if (!world_is_available(N_IN)) return 77;
     seed = test_seed("vulkan", 20261130);
     numbers.state = seed;
     open_device();

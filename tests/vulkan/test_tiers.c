@@ -421,8 +421,6 @@ int main(int argc, char **argv) {
     oracle_model_open(&model, &shape, chat);
     must(vulkan_instance_ref(&err), &err); /* opening a driver takes long */
     vulkan_is_unmapped = true;
-    vulkan_forced_copies = VULKAN_COPIES_SHARE;
-    vulkan_on_device = replace;
     small_device_init(&device, model.model, RP_KV_F32, N_TOKENS);
     rp_engine *stays = open_device(VULKAN_COPIES_SHARE, replace);
     for (int i = 0; i < N_PROMPTS; i++) ask(&misses[i], stays, i, STEPS);

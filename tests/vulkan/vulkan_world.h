@@ -3,6 +3,8 @@
 #ifndef VULKAN_VULKAN_WORLD_H
 #define VULKAN_VULKAN_WORLD_H
 
+#include <stdio.h>
+
 #include "backend/vulkan/vulkan_backend.h"
 #include "support/must.h"
 
@@ -46,6 +48,17 @@ static inline void world_read(world *w, backend_buffer *from, int32_t rows, floa
     w->b->ops->submit(w->b, from, rows);
     must(w->b->ops->finish(w->b, &err), &err);
     w->b->ops->buffer_read(w->b, from, rows, out);
+}
+
+/* Opens Vulkan's instance until vulkan_instance_unref, since opening a driver takes long; or prints why there is none.
+ */
+static inline bool world_is_available(int32_t n_embd) {
+    const model_network net = {.hp = {.n_embd = n_embd}};
+    const char *why = vulkan_backend_unavailable(&net, BACKEND_ANY_DEVICE);
+    rp_error err = {0};
+    if (why) printf("skipped: %s\n", why);
+    else must(vulkan_instance_ref(&err), &err);
+    return !why;
 }
 
 static inline void world_begin(world *w) {
