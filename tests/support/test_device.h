@@ -36,11 +36,14 @@ static inline rp_device test_device_describe(void) {
     return found;
 }
 
-/* Does it judge slots (reduced KV, blend, focus, context shift)? */
-static inline bool test_device_has_studies(void) {
+/* Does the CPU compute some layers? */
+static inline bool test_device_is_divided(void) {
     const char *share = getenv("REPRISE_TEST_DEVICE_LAYERS");
-    return !share || !*share; /* not where the CPU computes some layers of it */
+    return share && *share;
 }
+
+/* Does it judge slots (reduced KV, blend, focus, context shift)? */
+static inline bool test_device_has_studies(void) { return !test_device_is_divided(); }
 
 /* Is its memory other memory than the processor's? Limits of KV in RAM are not limits of KV in it. */
 static inline bool test_device_is_apart(void) {
