@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pool_drivers.h: the tables of the drivers of a pool (pool_driver.h). */
+#ifndef STORE_POOL_DRIVERS_H
+#define STORE_POOL_DRIVERS_H
+
+#include "store/remote/pool_driver.h"
+
+extern const pool_driver_ops pool_folder_ops; /* dir:/FOLDER */
+
+#endif
