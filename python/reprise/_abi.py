@@ -1661,6 +1661,17 @@ class rp_store_stats(Structure):
     host_read_bytes: int
     host_writes: int
     host_write_bytes: int
+    pool_looks: int
+    pool_reads: int
+    pool_read_bytes: int
+    pool_faults: int
+    pool_writes: int
+    pool_write_bytes: int
+    pool_present: int
+    pool_unwritten: int
+    pool_pauses: int
+    pool_is_paused: bool
+    pool_trouble: Bytes | None
     _fields_ = [
         ("struct_size", c_uint32),
         ("spans", c_uint64),
@@ -1700,6 +1711,17 @@ class rp_store_stats(Structure):
         ("host_read_bytes", c_uint64),
         ("host_writes", c_uint64),
         ("host_write_bytes", c_uint64),
+        ("pool_looks", c_uint64),
+        ("pool_reads", c_uint64),
+        ("pool_read_bytes", c_uint64),
+        ("pool_faults", c_uint64),
+        ("pool_writes", c_uint64),
+        ("pool_write_bytes", c_uint64),
+        ("pool_present", c_uint64),
+        ("pool_unwritten", c_uint64),
+        ("pool_pauses", c_uint64),
+        ("pool_is_paused", c_bool),
+        ("pool_trouble", c_char_p),
     ]
 
 
@@ -1768,6 +1790,8 @@ class rp_cluster_options(Structure):
     blocks_user: int | None
     blocks_tenant: Bytes | None
     plans_only: bool
+    pool: Bytes | None
+    pool_write_bytes: int
     identity: Bytes | None
     _fields_ = [
         ("struct_size", c_uint32),
@@ -1778,6 +1802,8 @@ class rp_cluster_options(Structure):
         ("blocks_user", c_void_p),
         ("blocks_tenant", c_char_p),
         ("plans_only", c_bool),
+        ("pool", c_char_p),
+        ("pool_write_bytes", c_uint64),
         ("identity", c_char_p),
     ]
 
@@ -1982,9 +2008,11 @@ class rp_request_experiment(Structure):
 
 class rp_engine_experiment(Structure):
     struct_size: int
+    pool_at_any_cost: bool
     store_whole_reads: bool
     _fields_ = [
         ("struct_size", c_uint32),
+        ("pool_at_any_cost", c_bool),
         ("store_whole_reads", c_bool),
     ]
 
