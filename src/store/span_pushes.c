@@ -58,13 +58,13 @@ static void set_due(span_pushes *p, uint32_t i) {
 
 void span_pushes_add(span_pushes *p, uint32_t i, const record *r, bool seen) {
     span_entry *e = entry_at(p, i);
-    if (!p->pool || record_is_of_states(r->kind)) return;
+    if (!p->pool || (r->kind != RECORD_MODULE && r->kind != RECORD_TEXT)) return;
     BASE_ASSERT(e->span && !e->push_row);
     if (!(e->push_row = record_row_new(r, e->span, p->fingerprint))) {
         p->places->stats.pool_unwritten++;
         return;
     }
-    if (record_is_of_module(r->kind) || seen || e->use.uses > 1) set_due(p, i);
+    if (r->kind == RECORD_MODULE || seen || e->use.uses > 1) set_due(p, i);
 }
 
 void span_pushes_use(span_pushes *p, uint32_t i) {

@@ -8,7 +8,7 @@
  *
  * The KV of requests is never written on their path: what is due waits in a bounded queue of keys, and what leaves
  * memory before its turn, or does not fit into the queue, is not pushed. Spans that came from the pool are not pushed
- * again. Records that the store has found on its disk are pushed by nobody.
+ * again. Not pushed: records that the store has found on its disk, reduced modules, and states of recurrent layers.
  *
  * Used by one thread, the engine's.
  */
