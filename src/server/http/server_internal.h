@@ -74,6 +74,8 @@ struct rp_server {
     _Atomic bool leaves;               /* it will be stopped: /readyz is 503, and requests are still accepted */
     struct cluster_node *cluster;      /* NULL: the server is no node of a cluster */
     const char *node_tag;              /* of that node, in ids of what it stores; "": it has no name */
+    char *pool; /* its address; NULL: none */
+    uint8_t pool_secret[RP_CLUSTER_KEY_BYTES];
     rp_cluster_options engine_cluster; /* what rp_server_join gives an engine */
     struct kv_events *kv_events;       /* NULL: none are published */
     int stop_event;
