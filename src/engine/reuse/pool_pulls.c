@@ -27,7 +27,7 @@
 #define ROOM_SHARE 2             /* divisor of the unreserved memory */
 #define LEAST_WAIT_US 50000      /* deadlines, */
 #define MOST_WAIT_US 30000000
-#define UNKNOWN_WAIT_US 10000000 /* and where the time of computing is not known yet */
+#define UNKNOWN_WAIT_US 2000000 /* and where the time of computing is not known yet */
 #define MAX_ITEMS ((size_t)16384)
 
 /* ---- looks ---- */
@@ -90,6 +90,12 @@ static uint64_t compute_us(const rp_engine *e, int32_t n, int64_t slots) {
     return cost_model_usual_us(e->cost, n, slots);
 }
 
+static uint64_t most_wait_us(const rp_engine *e, int32_t n) {
+    const uint64_t us = compute_us(e, n, 0);
+    if (e->pulls_at_any_cost) return MOST_WAIT_US;
+    return us ? BASE_MIN(BASE_MAX(us, LEAST_WAIT_US), MOST_WAIT_US) : UNKNOWN_WAIT_US;
+}
+
 static void begin_look(rp_engine *e, rp_job *c) {
     remote_look look = {0};
     int32_t n = 0;
@@ -99,9 +105,7 @@ static void begin_look(rp_engine *e, rp_job *c) {
     int rc = list_modules(e, c, &look, &n);
     if (!rc) rc = list_text(e, c, &look, &n);
     if (!rc && n >= LEAST_TOKENS && remote_pool_is_usable(e->remote)) {
-        const uint64_t us = e->pulls_at_any_cost ? 0 : compute_us(e, n, 0);
-        const uint64_t wait = us ? BASE_MIN(BASE_MAX(us, LEAST_WAIT_US), MOST_WAIT_US) : UNKNOWN_WAIT_US;
-        c->pulls.deadline_us = base_clock_us() + wait;
+        c->pulls.deadline_us = base_clock_us() + most_wait_us(e, n);
         rc = remote_pool_look(e->remote, &look, c->pulls.deadline_us, &c->pulls.ticket);
         if (!rc) {
             c->pulls.state = PULL_LOOKING;
@@ -157,9 +161,18 @@ static bool is_worth_it(const rp_engine *e, const record_row *row) {
     return e->pulls_at_any_cost || us == 0 || byte_us == 0 || byte_us * (double)row->bytes < (double)us;
 }
 
+/* Does another job pull the record of that key? */
+static bool is_pulled_for_another(const rp_engine *e, const rp_job *but, const base_key *key) {
+    for (const rp_job *c = e->waiting; c; c = c->next)
+        for (size_t i = 0; c != but && i < c->pulls.n; i++)
+            if (c->pulls.items[i].span && base_key_equal(&c->pulls.items[i].found.row->record.key, key)) return true;
+    return false;
+}
+
 /* Begins to pull a record. false: memory allows no more. */
 static bool begin_pull(rp_engine *e, rp_job *c, pulled_span *item) {
     const record *r = &item->found.row->record;
+    if ((item->follows = is_pulled_for_another(e, c, &r->key))) return true;
     const int64_t blocks = kv_form_blocks(e->pool, &r->form);
     if (blocks == 0) return true; /* of another format: a miss */
     if (blocks * ROOM_SHARE > span_store_free_blocks(e->store)) return false;
@@ -275,6 +288,15 @@ static void take_pull(rp_engine *e, const remote_event *event) {
         }
 }
 
+/* Is everything there that it pulls, or that others pull for it? */
+static bool has_all(const rp_engine *e, const rp_job *c) {
+    if (c->pulls.n_open > 0) return false;
+    for (size_t i = 0; i < c->pulls.n; i++)
+        if (c->pulls.items[i].follows && is_pulled_for_another(e, c, &c->pulls.items[i].found.row->record.key))
+            return false;
+    return true;
+}
+
 void pool_pulls_run(rp_engine *e) {
     remote_event event;
     if (!e->remote) return;
@@ -290,11 +312,14 @@ void pool_pulls_run(rp_engine *e) {
         }
     }
     const uint64_t now = base_clock_us();
-    for (rp_job *c = e->waiting; c; c = c->next) {
+    const bool is_off = remote_pool_measure(e->remote).is_open;
+    int n = 0;
+    for (rp_job *c = e->waiting; c && n < POOL_PULL_JOBS; c = c->next) {
         if (c->kind != JOB_REQUEST) continue;
         if (c->pulls.state == PULL_NEW) begin_look(e, c);
-        const bool is_late = c->pulls.state != PULL_DONE && now >= c->pulls.deadline_us;
-        if (is_late || (c->pulls.state == PULL_PULLING && c->pulls.n_open == 0)) insert_all(e, c);
+        const bool ends = is_off || now >= c->pulls.deadline_us;
+        n += c->pulls.state != PULL_DONE;
+        if (c->pulls.state != PULL_DONE && (ends || (c->pulls.state == PULL_PULLING && has_all(e, c)))) insert_all(e, c);
     }
 }
 

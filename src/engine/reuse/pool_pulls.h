@@ -7,7 +7,8 @@
  *
  * Pull, verify, then count: what is pulled enters the store when all of its bytes were checked, and is an ordinary hit
  * from then on. A pull has to beat computing: by the measured speeds of both, and by its deadline, the predicted time of
- * computing what is missing. What is late, or cannot be used, is computed, and other jobs are not delayed.
+ * computing what is missing. What is late, or cannot be used, is computed; so is everything while the pool is not used
+ * (its breaker). The first POOL_PULL_JOBS of the queue pull at a time, and what one of them pulls the others wait for.
  *
  * Text is found by the names of its tokens, modules by the keys of their spans. Pulled text continues the prefix tree
  * where that ends, wherever its own spans begin. Not pulled: text of models with recurrent layers, whose checkpoints are
@@ -27,6 +28,8 @@
 struct rp_engine;
 struct rp_job;
 
+#define POOL_PULL_JOBS 8
+
 typedef enum pull_state {
     PULL_NEW,
     PULL_LOOKING,
@@ -37,7 +40,8 @@ typedef enum pull_state {
 typedef struct pulled_span {
     remote_row found; /* owned */
     kv_span *span;    /* a reference; NULL: not pulled */
-    uint64_t ticket;  /* 0: its event has come */
+    uint64_t ticket;  /* 0: its event has come, or there is none */
+    bool follows;     /* another job pulls it, or did */
     int32_t slot_at;  /* of text: index of the job's token that is in slot 0, */
     int32_t scope;    /* and its scope */
 } pulled_span;
