@@ -20,7 +20,8 @@
 
 #define SPAN_PUSHES_DUE 4096
 
-/* The names of the texts that end in the span of an entry (index/span_names.h), into out[most]; returns their number. */
+/* The names of the texts that end in the span of an entry (index/span_names.h), into out[most]; returns their
+   number. */
 typedef int (*span_text_names)(void *user, const void *owner, rp_name *out, int most);
 
 typedef struct span_tenant_salt {

@@ -366,7 +366,8 @@ static void options_are_checked(void **state) {
         const char *says;
     } wrong[] = {
         {{.struct_size = sizeof(rp_cluster_options), .pool = "dir:/tmp"}, "cluster key"},
-        {{.struct_size = sizeof(rp_cluster_options), .pool = "dir:/tmp", .key = secret, .plans_only = true}, "plans_only"},
+        {{.struct_size = sizeof(rp_cluster_options), .pool = "dir:/tmp", .key = secret, .plans_only = true},
+         "plans_only"},
         {{.struct_size = sizeof(rp_cluster_options), .pool = "tmp", .key = secret}, "not the address of a pool"},
     };
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {

@@ -54,7 +54,8 @@ static void addresses_are_checked(void **state) {
         assert_null(d);
         assert_non_null(strstr(err.message, "dir:/FOLDER"));
     }
-    assert_string_equal(pool_address_text("redis://user:secret@host:6379/0", text, sizeof(text)), "redis://host:6379/0");
+    assert_string_equal(pool_address_text("redis://user:secret@host:6379/0", text, sizeof(text)),
+                        "redis://host:6379/0");
     assert_string_equal(pool_address_text("redis://host/a@b", text, sizeof(text)), "redis://host/a@b");
     assert_string_equal(pool_address_text("dir:/a@b", text, sizeof(text)), "dir:/a@b");
 }
@@ -86,7 +87,8 @@ static void a_folder_that_cannot_be_used_fails_its_operations(void **state) {
 static int n_entries(const char *folder) {
     DIR *dir = opendir(folder);
     int n = 0;
-    for (const struct dirent *e; dir && (e = readdir(dir));) n += strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
+    for (const struct dirent *e; dir && (e = readdir(dir));)
+        n += strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
     if (dir) closedir(dir);
     return n;
 }

@@ -65,7 +65,8 @@ static void expect(pool_link *l, int i, int as, size_t size, size_t begin, size_
     pool_check_name(i, r.name);
     must(pool_get(l, &r, 1, soon(), &err), &err);
     assert_true(r.found);
-    assert_int_equal(r.got, begin >= size ? 0 : size - begin < n ? size - begin : n);
+    assert_int_equal(r.got, begin >= size ? 0 : size - begin < n ? size - begin
+                                                                 : n);
     for (size_t k = 0; k < r.got; k++)
         if (got[k] != byte_at(as, begin + k)) fail_msg("object %d of %zu bytes differs at %zu", i, size, begin + k);
     free(got);

@@ -110,10 +110,11 @@ struct schedule {
     rp_engine *engine;
     rp_engine_options engine_options;
     rp_engine_experiment engine_experiment;
-    bool is_tight;                                      /* the small budget */
-    char dir[STORE_FOLDER_BYTES];                       /* of the store on disk; "": none */
-    char pool[STORE_FOLDER_BYTES], pool_address[STORE_FOLDER_BYTES + 4]; /* of a pool; "": none */
-    tiny_random of_pool;                                /* what concerns it: it changes nothing else of a schedule */
+    bool is_tight;                 /* the small budget */
+    char dir[STORE_FOLDER_BYTES];  /* of the store on disk; "": none */
+    char pool[STORE_FOLDER_BYTES]; /* of a pool; "": none */
+    char pool_address[STORE_FOLDER_BYTES + 4];
+    tiny_random of_pool; /* what concerns it: it changes nothing else of a schedule */
     rp_cluster_options cluster;
     char key[2][STORE_FOLDER_BYTES];                    /* its key, and a wrong one */
     int32_t n_tenants;                                  /* 1: the operator alone */

@@ -71,7 +71,7 @@ struct rp_engine {
     struct span_tree *tree;
     struct remote_pool *remote; /* that other nodes use, too; NULL: none */
     bool pulls_at_any_cost;     /* rp_engine_experiment.pool_at_any_cost */
-    rp_job *waiting; /* queued jobs in queue order (queue.c) */
+    rp_job *waiting;            /* queued jobs in queue order (queue.c) */
     int32_t n_waiting;
     struct turns *turns;
     rp_job **running;               /* [max_running] */

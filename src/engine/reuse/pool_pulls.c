@@ -23,9 +23,9 @@
 #include "store/index/span_tree.h"
 #include "store/span_store.h"
 
-#define LEAST_TOKENS 64          /* missing ones for which the pool is asked */
-#define ROOM_SHARE 2             /* divisor of the unreserved memory */
-#define LEAST_WAIT_US 50000      /* deadlines, */
+#define LEAST_TOKENS 64     /* missing ones for which the pool is asked */
+#define ROOM_SHARE 2        /* divisor of the unreserved memory */
+#define LEAST_WAIT_US 50000 /* deadlines, */
 #define MOST_WAIT_US 30000000
 #define UNKNOWN_WAIT_US 2000000 /* and where the time of computing is not known yet */
 #define MAX_ITEMS ((size_t)16384)
@@ -317,9 +317,10 @@ void pool_pulls_run(rp_engine *e) {
     for (rp_job *c = e->waiting; c && n < POOL_PULL_JOBS; c = c->next) {
         if (c->kind != JOB_REQUEST) continue;
         if (c->pulls.state == PULL_NEW) begin_look(e, c);
-        const bool ends = is_off || now >= c->pulls.deadline_us;
-        n += c->pulls.state != PULL_DONE;
-        if (c->pulls.state != PULL_DONE && (ends || (c->pulls.state == PULL_PULLING && has_all(e, c)))) insert_all(e, c);
+        if (c->pulls.state == PULL_DONE) continue;
+        const bool is_late = is_off || now >= c->pulls.deadline_us;
+        if (is_late || (c->pulls.state == PULL_PULLING && has_all(e, c))) insert_all(e, c);
+        n++;
     }
 }
 

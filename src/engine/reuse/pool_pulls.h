@@ -6,13 +6,14 @@
  *      +----------- nothing is missing ---------+---- nothing is worth a pull --------------+--> admission
  *
  * Pull, verify, then count: what is pulled enters the store when all of its bytes were checked, and is an ordinary hit
- * from then on. A pull has to beat computing: by the measured speeds of both, and by its deadline, the predicted time of
- * computing what is missing. What is late, or cannot be used, is computed; so is everything while the pool is not used
- * (its breaker). The first POOL_PULL_JOBS of the queue pull at a time, and what one of them pulls the others wait for.
+ * from then on. A pull has to beat computing: by the measured speeds of both, and by its deadline, the predicted time
+ * of computing what is missing. What is late, or cannot be used, is computed; so is everything while the pool is not
+ * used (its breaker). The first POOL_PULL_JOBS of the queue pull at a time, and what one of them pulls the others wait
+ * for.
  *
  * Text is found by the names of its tokens, modules by the keys of their spans. Pulled text continues the prefix tree
- * where that ends, wherever its own spans begin. Not pulled: text of models with recurrent layers, whose checkpoints are
- * not pushed, and reduced modules.
+ * where that ends, wherever its own spans begin. Not pulled: text of models with recurrent layers, whose checkpoints
+ * are not pushed, and reduced modules.
  *
  * Engine's thread.
  */

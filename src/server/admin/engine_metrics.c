@@ -216,8 +216,8 @@ static int append_degraded(base_buffer *b, const engine_figures *all) {
 }
 
 static int append_pool(base_buffer *b, const engine_figures *all) {
-    int rc = append_help(b, "pool_degraded", "gauge", "The pool, by the reason of its last failure: 0 the last "
-                                                      "operation succeeded, 1 it failed, 2 it is not used for a while.");
+    int rc = append_help(b, "pool_degraded", "gauge", "The pool, by the reason of its last failure: 0 none, 1 the "
+                                                      "last operation failed, 2 it is not used for a while.");
     for (size_t k = 0; k < all->n && !rc; k++) {
         const rp_store_stats *t = &all->models[k].store;
         const bool is = t->pool_is_paused || t->pool_trouble[0];

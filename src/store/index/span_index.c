@@ -141,7 +141,8 @@ static void leave_parent(span_index *x, uint32_t i) {
 
 void span_index_remove(span_index *x, uint32_t i) {
     span_entry *e = &x->entries[i];
-    BASE_ASSERT(e->used && !e->span && !e->form && !e->row && !e->push_row && e->waits == LIST_MEMORY); /* invariant 4 */
+    BASE_ASSERT(e->used && !e->span && !e->form); /* invariant 4 */
+    BASE_ASSERT(!e->row && !e->push_row && e->waits == LIST_MEMORY);
     leave_parent(x, i);
     while (e->first_child != 0) leave_parent(x, e->first_child - 1);
     clear_bucket(x, find_bucket(x, &e->key));

@@ -119,8 +119,8 @@ const int32_t *span_step_tokens(const span_step *step, int32_t *pos);
 int span_tree_extend(span_path *path, kv_span *span, const int32_t *tokens, uint64_t cost_us, bool *kept,
                      rp_error *err);
 /* Inserts a span that was pulled from a pool: it is not sealed, and its slots have the tokens given, which follow the
- * first n of tokens and positions. *kept: as span_tree_extend. It is not if the tree does not have these n, or has all of
- * its own. RP_ERR_MEMORY. */
+ * first n of tokens and positions. *kept: as span_tree_extend. It is not if the tree does not have these n, or has all
+ * of its own. RP_ERR_MEMORY. */
 int span_tree_graft(span_tree *t, const span_root *root, const int32_t *tokens, const int32_t *positions, size_t n,
                     kv_span *span, const int32_t *span_tokens, uint64_t cost_us, bool *kept, rp_error *err);
 /* Bytes of spans that nobody references and span_tree_extend would reference, as they have the same tokens. */

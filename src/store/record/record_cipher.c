@@ -107,7 +107,7 @@ int record_cipher_open(record_cipher **out, const char *path, rp_error *err) {
 int record_cipher_of(record_cipher **out, const base_key *key, rp_error *err) {
     const int rc = new_cipher(out, err);
     if (rc) return rc;
-    memcpy((*out)->key, key->bytes, sizeof (*out)->key);
+    memcpy((*out)->key, key->bytes, sizeof(*out)->key);
     name_cipher(*out);
     return RP_OK;
 }

@@ -33,12 +33,17 @@ const char *pool_cause_name(int cause) {
     switch (cause) {
     case ETIMEDOUT: return "timeout";
     case ECONNREFUSED: return "refused";
-    case EACCES: case EPERM: return "no_access";
-    case ENOSPC: case EDQUOT: return "no_space";
+    case EACCES:
+    case EPERM: return "no_access";
+    case ENOSPC:
+    case EDQUOT: return "no_space";
     case EPROTO: return "protocol";
-    case ECONNRESET: case EPIPE: return "lost";
-    case EHOSTUNREACH: case ENETUNREACH: return "unreachable";
-    case ENOENT: case ENOTDIR: return "absent";
+    case ECONNRESET:
+    case EPIPE: return "lost";
+    case EHOSTUNREACH:
+    case ENETUNREACH: return "unreachable";
+    case ENOENT:
+    case ENOTDIR: return "absent";
     default: return "io_error";
     }
 }

@@ -8,8 +8,8 @@
  *
  *   1. An object is found whole or not at all, as far as the storage can: a reader detects the rest by the checksums of
  *      what it reads.
- *   2. No operation takes longer than its deadline and a system call that cannot be ended. One that fails leaves its link
- *      usable: the next operation connects again.
+ *   2. No operation takes longer than its deadline and a system call that cannot be ended. One that fails leaves its
+ *      link usable: the next operation connects again.
  *   3. Opening checks the address alone. A storage that is not there is an error of each operation, not of opening.
  *   4. A missing object is no error.
  *
@@ -75,7 +75,9 @@ const char *pool_address_text(const char *address, char *out, size_t n);
 /* A name for the cause of a failure (errno), for metrics and /readyz: "timeout", "refused", ...; static. */
 const char *pool_cause_name(int cause);
 
-static inline int pool_link_open(pool_driver *d, pool_link **out, rp_error *err) { return d->ops->connect(d, out, err); }
+static inline int pool_link_open(pool_driver *d, pool_link **out, rp_error *err) {
+    return d->ops->connect(d, out, err);
+}
 static inline int pool_get(pool_link *l, pool_range *ranges, size_t n, uint64_t deadline_us, rp_error *err) {
     return l->ops->get(l, ranges, n, deadline_us, err);
 }

@@ -156,7 +156,8 @@ static int pool_folder_open(pool_driver **out, const char *address, rp_error *er
     const char *path = address + strlen(PREFIX);
     char resolved[MAX_FOLDER];
     if (path[0] != '/')
-        return base_fail(err, RP_ERR_INVALID, "'%s' is not the address of a pool in a folder: use dir:/FOLDER", address);
+        return base_fail(err, RP_ERR_INVALID, "'%s' is not the address of a pool in a folder: use dir:/FOLDER",
+                         address);
     /* A folder that is not there now may be mounted later. */
     if (base_io_resolve(path, resolved, sizeof(resolved), NULL)) {
         if (strlen(path) >= sizeof(resolved)) return base_fail(err, RP_ERR_INVALID, "the path of a pool is too long");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* remote_pool.c: see remote_pool.h: queues, threads and the breaker. What a thread does for a look, a pull and a push is
- * in remote_work.c.
+/* remote_pool.c: see remote_pool.h: queues, threads and the breaker. What a thread does for a look, a pull and a push
+ * is in remote_work.c.
  *
  *   reads     a FIFO queue for N_READERS threads: looks first
  *   pushes    a FIFO queue for one thread, which keeps to the bytes a second
@@ -46,8 +46,8 @@ struct remote_pool {
     bool closing;
     uint64_t deadline_us; /* of pushes, once it is closing */
     uint64_t n_tickets;
-    size_t n_pending;   /* jobs without an event */
-    size_t n_pushing;   /* of these, pushes, */
+    size_t n_pending;    /* jobs without an event */
+    size_t n_pushing;    /* of these, pushes, */
     uint64_t push_bytes; /* with so much KV */
     int n_failures;      /* in a row */
     uint64_t open_until; /* base_clock_us; 0: the breaker is closed */

@@ -10,9 +10,9 @@
  *   pull     a row, a span of its form      -->  the span is ready, or failed with a record_fault
  *   push     a row, a sealed span           -->  the pool has it, or not
  *
- * A pool may be slow, full, evicting, down, or lie: each of these is a miss with a reason, and no operation of the engine
- * waits for one. Each read has a deadline. After BREAKER_FAILURES failed operations in a row nothing is asked for
- * BREAKER_US, then one look is a trial (the breaker). Reads and writes have threads of their own.
+ * A pool may be slow, full, evicting, down, or lie: each of these is a miss with a reason, and no operation of the
+ * engine waits for one. Each read has a deadline. After three failed operations in a row nothing is asked for ten
+ * seconds, then one look is a trial (the breaker). Reads and writes have threads of their own.
  *
  * Used by one thread, the engine's.
  */
@@ -71,7 +71,7 @@ typedef struct remote_look {
 } remote_look;
 void remote_look_free(remote_look *l); /* what it contains */
 
-/* May the pool be asked now? false: the breaker is open. After BREAKER_US it is true once. */
+/* May the pool be asked now? false: the breaker is open. After its time it is true once. */
 bool remote_pool_is_usable(remote_pool *p);
 /* Looks, until deadline_us. The content of look is owned by the pool until its event. RP_ERR_MEMORY: the caller keeps
  * it. *ticket: of the event. */
@@ -85,16 +85,18 @@ int remote_pool_pull(remote_pool *p, const remote_row *row, kv_span *span, uint6
 int remote_pool_push(remote_pool *p, record_row *row, kv_span *span, const rp_name *names, int n_names,
                      const base_key *salt, uint64_t *ticket);
 
-typedef enum remote_event_kind { REMOTE_LOOKED, REMOTE_PULLED, REMOTE_PUSHED } remote_event_kind;
+typedef enum remote_event_kind { REMOTE_LOOKED,
+                                 REMOTE_PULLED,
+                                 REMOTE_PUSHED } remote_event_kind;
 
 typedef struct remote_event {
     remote_event_kind kind;
     uint64_t ticket;
-    kv_span *span;    /* of a pull or a push: a reference, owned by the caller */
-    base_key key;     /* of a push */
-    remote_look look; /* of a look: owned by the caller */
-    bool failed;      /* a look may have found rows nevertheless */
-    bool was_there;   /* of a push: nothing was written */
+    kv_span *span;      /* of a pull or a push: a reference, owned by the caller */
+    base_key key;       /* of a push */
+    remote_look look;   /* of a look: owned by the caller */
+    bool failed;        /* a look may have found rows nevertheless */
+    bool was_there;     /* of a push: nothing was written */
     record_fault fault; /* of a pull */
     uint64_t bytes;     /* read or written */
     rp_error err;       /* the reason of a failure, */
