@@ -6,7 +6,6 @@
 
 #include "base/check.h"
 #include "base/memory.h"
-#include "store/span_store.h"
 
 #define MAX_TENANTS ((size_t)1 << 20)
 

@@ -241,17 +241,6 @@ void span_store_drop(span_store *s, const base_key *key) {
     span_places_drop(&s->places, i);
 }
 
-uint32_t span_tenant(const base_key *salt) {
-    base_key key;
-    base_hash h;
-    uint32_t tenant;
-    base_hash_init(&h, "reprise tenant 1");
-    base_hash_key(&h, salt);
-    base_hash_final(&h, &key);
-    memcpy(&tenant, key.bytes, sizeof(tenant));
-    return BASE_MAX(tenant, 1);
-}
-
 int span_store_set_quota(span_store *s, uint32_t tenant, uint64_t ram_bytes, uint64_t disk_bytes) {
     BASE_ASSERT(tenant != 0); /* span_tenant */
     const span_quota quota = {tenant, {[TIER_MEMORY] = ram_bytes, [TIER_DISK] = disk_bytes, [TIER_RAM] = ram_bytes}};

@@ -87,9 +87,6 @@ void *span_store_owner(const span_store *s, const base_key *key); /* NULL: no ow
 /* Time to compute it, in us, approximately; 0 without an entry. */
 uint64_t span_store_cost(const span_store *s, const base_key *key);
 
-/* The number of a tenant, from its salt: never 0. */
-uint32_t span_tenant(const base_key *salt);
-
 /* Inserts a sealed span and takes a reference of its own; an entry of the same key with usable KV stays, with its
  * owner. owner: for on_drop; may be NULL. about: content of its record, copied; key and form are the span's. NULL:
  * the span is not written to disk, and its cost is 0. terms: of this use, the first; may be NULL. RP_ERR_MEMORY. */

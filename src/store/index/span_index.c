@@ -5,10 +5,22 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/hash.h"
 #include "base/memory.h"
 
 #define NONE SPAN_INDEX_NONE
 #define FIRST_BUCKETS 64 /* a power of two; doubled when half full */
+
+uint32_t span_tenant(const base_key *salt) {
+    base_key key;
+    base_hash h;
+    uint32_t tenant;
+    base_hash_init(&h, "reprise tenant 1");
+    base_hash_key(&h, salt);
+    base_hash_final(&h, &key);
+    memcpy(&tenant, key.bytes, sizeof(tenant));
+    return BASE_MAX(tenant, 1);
+}
 
 void span_index_init(span_index *x) {
     *x = (span_index){.free_list = NONE};

@@ -105,6 +105,9 @@ typedef struct span_index {
     span_list lists[N_LISTS];
 } span_index;
 
+/* The number of a tenant, from its salt: never 0. */
+uint32_t span_tenant(const base_key *salt);
+
 void span_index_init(span_index *x);
 void span_index_free(span_index *x); /* with all entries, and their references */
 /* SPAN_INDEX_NONE: no entry. */
