@@ -3,13 +3,14 @@
 #include "store/remote/pool_driver.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "store/remote/pool_drivers.h"
 
-static const pool_driver_ops *const drivers[] = {&pool_folder_ops};
+#define ADDRESSES "dir:/FOLDER, s3://BUCKET/PREFIX or https://HOST/PATH/"
+
+static const pool_driver_ops *const drivers[] = {&pool_folder_ops, &pool_s3_ops, &pool_https_ops, &pool_http_ops};
 
 int pool_driver_open(pool_driver **out, const char *address, rp_error *err) {
     char text[RP_ERROR_WHERE_BYTES];
@@ -17,16 +18,8 @@ int pool_driver_open(pool_driver **out, const char *address, rp_error *err) {
     for (size_t i = 0; i < sizeof(drivers) / sizeof(drivers[0]); i++)
         if (strncmp(address, drivers[i]->prefix, strlen(drivers[i]->prefix)) == 0)
             return drivers[i]->open(out, address, err);
-    return base_fail(err, RP_ERR_INVALID, "'%s' is not the address of a pool: use dir:/FOLDER",
+    return base_fail(err, RP_ERR_INVALID, "'%s' is not the address of a pool: use " ADDRESSES,
                      pool_address_text(address, text, sizeof(text)));
-}
-
-const char *pool_address_text(const char *address, char *out, size_t n) {
-    const char *host = strstr(address, "://"), *at = host ? strpbrk(host + 3, "@/?") : NULL;
-    const int n_scheme = host ? (int)(host + 3 - address) : 0;
-    if (at && *at == '@') snprintf(out, n, "%.*s%s", n_scheme, address, at + 1);
-    else snprintf(out, n, "%s", address);
-    return out;
 }
 
 const char *pool_cause_name(int cause) {
@@ -38,6 +31,7 @@ const char *pool_cause_name(int cause) {
     case ENOSPC:
     case EDQUOT: return "no_space";
     case EPROTO: return "protocol";
+    case EBUSY: return "busy";
     case ECONNRESET:
     case EPIPE: return "lost";
     case EHOSTUNREACH:

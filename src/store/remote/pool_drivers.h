@@ -6,5 +6,8 @@
 #include "store/remote/pool_driver.h"
 
 extern const pool_driver_ops pool_folder_ops; /* dir:/FOLDER */
+extern const pool_driver_ops pool_s3_ops;     /* s3://BUCKET/PREFIX */
+extern const pool_driver_ops pool_http_ops;   /* http://HOST/PATH/ */
+extern const pool_driver_ops pool_https_ops;  /* https://HOST/PATH/ */
 
 #endif
