@@ -36,7 +36,9 @@ static void print_run(const cluster_runs *c, const cluster_run *run) {
         printf(" %*llu", i == 0 ? 8 : 7, (unsigned long long)n);
         others -= n;
     }
-    printf(" %7llu\n", (unsigned long long)others);
+    printf(" %7llu", (unsigned long long)others);
+    if (c->base.pool_tokens != 0) printf(" %8llu", (unsigned long long)r->fetched_names);
+    printf("\n");
 }
 
 void cluster_runs_print(const cluster_runs *c) {
@@ -44,12 +46,15 @@ void cluster_runs_print(const cluster_runs *c) {
            (int)c->base.routers, c->base.routers == 1 ? "" : "s");
     printf("%-28s ", "policy");
     if (c->axis != NULL) printf("%10s ", c->axis);
-    printf("%6s %7s %9s %9s %9s %9s %8s %9s %8s %7s %7s %7s %7s %7s %7s\n", "hits", "busiest", "TTFT mean", "p50",
-           "p90", "p99 s", "ITL p95", "tokens/s", "served", "no-ttft", "no-itl", "no-room", "busy", "late", "others");
+    printf("%6s %7s %9s %9s %9s %9s %8s %9s %8s %7s %7s %7s %7s %7s %7s", "hits", "busiest", "TTFT mean", "p50", "p90",
+           "p99 s", "ITL p95", "tokens/s", "served", "no-ttft", "no-itl", "no-room", "busy", "late", "others");
+    if (c->base.pool_tokens != 0) printf(" %8s", "fetched");
+    printf("\n");
     for (size_t i = 0; i < c->n; i++) print_run(c, &c->runs[i]);
     printf("\nhits: share of prompt tokens that were cached. busiest: its computing time, by the mean. ITL in ms. "
            "no-ttft, no-itl, no-room (of the\n"
-           "queue), busy: refused. late: deadline before the first byte.\n");
+           "queue), busy: refused. late: deadline before the first byte.%s\n",
+           c->base.pool_tokens != 0 ? " fetched: names, from the pool." : "");
 }
 
 static json_t *run_object(const cluster_runs *c, const cluster_run *run) {
@@ -82,6 +87,9 @@ static json_t *run_object(const cluster_runs *c, const cluster_run *run) {
         {"prompt_tokens", (uint64_t)r->prompt_tokens},
         {"hit_tokens", (uint64_t)r->hit_tokens},
         {"answer_tokens", (uint64_t)r->answer_tokens},
+        {"fetched_names", r->fetched_names},
+        {"fetched_tokens", (uint64_t)r->fetched_tokens},
+        {"pool_written_tokens", (uint64_t)r->pool_written_tokens},
         {"retries", r->retries},
         {"continuations", r->continuations},
         {"snapshots", r->snapshots},

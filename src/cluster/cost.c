@@ -51,7 +51,18 @@ double cluster_cost_tokens(const rp_engine_load *load, double n, double slots) {
     return cluster_cost_rows(load, n) + cluster_cost_attention(load, n, slots);
 }
 
+double cluster_cost_part(const rp_engine_load *load, double n, double position) {
+    double chunk = cluster_cost_chunk(load);
+    return n * (cluster_cost_rows(load, chunk) / chunk) + cluster_cost_attention(load, n, position);
+}
+
 double cluster_cost_read(const rp_engine_load *load, double bytes) { return load->read_byte_us * bytes; }
+
+double cluster_cost_transfer(const cluster_fetch_cost *fetch, double bytes) { return fetch->byte_us * bytes; }
+
+double cluster_cost_fetch_gain(const rp_engine_load *load, const cluster_fetch_cost *fetch, const rp_named_kv *item) {
+    return cluster_cost_part(load, item->n_tokens, item->position) - cluster_cost_transfer(fetch, (double)item->bytes);
+}
 
 double cluster_cost_decode(const rp_engine_load *load, double slots) {
     double all = (double)load->context_tokens + slots;

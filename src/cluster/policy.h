@@ -7,12 +7,16 @@
  *
  *   compute: by the node's cost model and the position in the prompt
  *
- * This is algorithm 1 of Mooncake (FAST'25, section 4), without transfers of KV.
+ * With a pool, names that the node lacks and the pool has cost min(compute, transfer), and a round trip once. The fetch
+ * takes place while the node computes the prompts before: T(node) = max(drain, fetch) + the other terms.
  *
- * The node with the least T + delayed x (compute + read) is chosen. A node that computes for 1 ms delays all its
+ * This is algorithm 1 of Mooncake (FAST'25, section 4).
+ *
+ * The node with the least T + delayed x (compute + read) + requests x fetch is chosen. A node that computes for 1 ms delays all its
  * requests by 1 ms: waiting prompts, and answers, whose steps include the rows of the prompt. `delayed` is the number
  * of such requests: the mean of the cluster, not that of the node, because routers level the load, so that avoidable
- * work on any node delays the requests of all nodes (docs/cluster-simulation.md).
+ * work on any node delays the requests of all nodes (docs/cluster-simulation.md). A fetch takes the
+ * pool's link, which all nodes share: it delays the requests of all of them.
  *
  * Among the nodes whose cost is within the share near_ties of the least, two are drawn and the one with fewer queued
  * tokens is chosen (two random choices: Mitzenmacher, 2001), so that routers with equal views do not all choose the
@@ -21,6 +25,7 @@
 #ifndef CLUSTER_POLICY_H
 #define CLUSTER_POLICY_H
 
+#include "cluster/cost.h"
 #include "cluster/router.h"
 
 /* State of a node in a decision. */
@@ -28,10 +33,12 @@ typedef struct cluster_facts {
     int32_t node;
     const rp_engine_load *load; /* of the node's last report; coefficients of another node if it has not measured its
                                    own */
+    const cluster_fetch_cost *fetch; /* from the pool, which the router has hints of; NULL: none */
     double drain_us;            /* until its prompts are computed, those not reported yet included */
     int64_t queued_tokens;      /* likewise */
     int32_t requests;           /* on it, likewise */
     uint64_t name_hash;         /* of the node's name: for sessions, equal in all routers */
+    double requests_of_all;     /* on all nodes, and in the queue: those that a fetch delays */
     double delayed;             /* requests that computing on a node delays: the mean, equal for all nodes */
     bool slow;                  /* its decode steps exceed the ITL goal, but it is not excluded: near ties prefer
                                    others */
@@ -42,8 +49,14 @@ void cluster_policy_order(const cluster_request *r, int32_t *order);
 /* Does the policy count modules as text? */
 bool cluster_policy_as_text(cluster_policy policy);
 
-/* Fills in *c: tokens held and predicted times. held: [n_items] tiers (cluster_index_match), NULL: nothing is held.
- * order: NULL, or of cluster_policy_order: names count as held only if everything before them is. */
+#define CLUSTER_TIER_POOL 8u /* in held: the node lacks the name, and the pool has it */
+
+/* Marks what a node can fetch. pooled: [n_items] is the name in the pool? held: [n_items] the node's tiers. Text that
+ * follows a name that is nowhere is not marked, nor a group of which a name is not in the pool. */
+void cluster_policy_mark_pooled(const cluster_request *r, const bool *pooled, uint8_t *held);
+
+/* Fills in *c: tokens held and predicted times. held: [n_items] tiers (cluster_index_match) and CLUSTER_TIER_POOL,
+ * NULL: nothing is held. order: NULL, or of cluster_policy_order: names count as held only if everything before them is. */
 void cluster_policy_see(cluster_candidate *c, const cluster_facts *facts, const cluster_request *r, const uint8_t *held,
                         const int32_t *order);
 

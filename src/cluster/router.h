@@ -14,6 +14,7 @@
 #ifndef CLUSTER_ROUTER_H
 #define CLUSTER_ROUTER_H
 
+#include "cluster/cost.h"
 #include "cluster/view.h"
 
 #define CLUSTER_MAX_REQUESTS 65536 /* at a time */
@@ -63,6 +64,8 @@ typedef struct cluster_router_options {
     uint64_t index_bytes;             /* memory of the index, divided equally among nodes; default 512 MiB */
     uint64_t node_timeout_us;         /* a request without a sign of life for so long has failed; default 60 s; 0:
                                          never */
+    cluster_fetch_cost fetch;         /* KV from the pool; byte_us 0: there is none (default) */
+    uint64_t pool_bytes;              /* memory of the hints of what the pool has; default 32 MiB: 4 million names */
     const uint8_t *secret;            /* [RP_CLUSTER_KEY_BYTES] */
 } cluster_router_options;
 cluster_router_options cluster_router_defaults(void);
@@ -90,8 +93,10 @@ typedef struct cluster_candidate {
      * NULL: it was not. Static */
     const char *excluded;
     int32_t held_tokens, disk_tokens; /* tokens whose KV it holds; those of them that are on disk only */
-    /* Predicted: until its prompts are computed; prefill of missing tokens; reads from disk; the sum of the three. */
-    double drain_ms, compute_ms, read_ms, ttft_ms;
+    int32_t pool_tokens;              /* tokens whose KV it would fetch from the pool */
+    /* Predicted: until its prompts are computed; prefill of missing tokens; reads from disk; the fetch from the pool,
+     * meanwhile; the TTFT (policy.h). */
+    double drain_ms, compute_ms, read_ms, fetch_ms, ttft_ms;
     double step_ms; /* a decode step that includes the request */
 } cluster_candidate;
 
@@ -156,6 +161,9 @@ void cluster_router_drain_node(cluster_router *t, int32_t node, bool drains);
 /* Span streams: bytes have arrived; the stream has ended. */
 void cluster_router_fed(cluster_router *t, int32_t node, const void *bytes, size_t n);
 void cluster_router_cut(cluster_router *t, int32_t node);
+
+/* A node has written these names to the pool: hints for the cost of fetching them. Only with options.fetch. */
+void cluster_router_pooled(cluster_router *t, const rp_name *names, size_t n);
 
 /* Requests. submit may end the request before it returns. */
 void cluster_router_submit(cluster_router *t, cluster_request *r);

@@ -21,6 +21,7 @@
 
 #include "cluster/deadlines.h"
 #include "cluster/policy.h"
+#include "cluster/pool_hints.h"
 #include "cluster/request_queue.h"
 #include "cluster/speculation.h"
 #include "reprise_cluster.h"
@@ -90,6 +91,7 @@ struct cluster_router {
     uint8_t secret[RP_CLUSTER_KEY_BYTES];
     cluster_env env;
     cluster_index *index;
+    cluster_pool_hints *pool; /* NULL: there is no pool */
     router_node *nodes; /* [n_nodes], used or not */
     size_t n_nodes, cap_nodes;
     uint64_t nodes_due_us; /* next time at which a node needs router_node_tick */
@@ -115,8 +117,9 @@ struct cluster_router {
     cluster_facts *facts;  /* [cap_facts] */
     rp_engine_load *loads; /* [cap_loads] loads with the coefficients of another node (node_facts) */
     uint8_t *held;         /* [n_nodes][n_items] */
+    bool *pooled;          /* [n_items] is the name in the pool? */
     int32_t *order;        /* [n_items] */
-    size_t cap_facts, cap_loads, cap_held, cap_order;
+    size_t cap_facts, cap_loads, cap_held, cap_pooled, cap_order;
 };
 
 static inline router_ticket *router_ticket_of(const cluster_request *r) { return r->own; }

@@ -66,6 +66,8 @@ static int scratch_grow(cluster_router *t, cluster_request *r) {
     if (base_grow((void **)&t->facts, &t->cap_facts, n, CLUSTER_MAX_NODES, sizeof(*t->facts))) return RP_ERR_MEMORY;
     if (base_grow((void **)&t->loads, &t->cap_loads, n, CLUSTER_MAX_NODES, sizeof(*t->loads))) return RP_ERR_MEMORY;
     if (base_grow((void **)&t->order, &t->cap_order, items, INT32_MAX, sizeof(*t->order))) return RP_ERR_MEMORY;
+    if (t->pool && base_grow((void **)&t->pooled, &t->cap_pooled, items, INT32_MAX, sizeof(*t->pooled)))
+        return RP_ERR_MEMORY;
     return base_grow((void **)&t->held, &t->cap_held, items * n, SIZE_MAX / 2, 1);
 }
 
@@ -98,9 +100,9 @@ static int32_t node_requests(const router_node *x) {
     return BASE_MAX(load->running + load->waiting + x->n_uncovered - x->n_gone, x->n_sent);
 }
 
-/* Requests that computing on a node delays (policy.h), on average: those of healthy nodes and those in the queue,
- * divided by the number of nodes. */
-static double mean_requests(const cluster_router *t, uint64_t now_us) {
+/* Requests of healthy nodes and those in the queue, and on average of those nodes: what fetching and computing delays
+ * (policy.h). */
+static double mean_requests(const cluster_router *t, uint64_t now_us, int64_t *all_out) {
     int64_t all = t->queue.n;
     int32_t nodes = 0;
     for (size_t i = 0; i < t->n_nodes; i++) {
@@ -109,10 +111,13 @@ static double mean_requests(const cluster_router *t, uint64_t now_us) {
         nodes++;
         all += node_requests(x);
     }
+    *all_out = all;
     return nodes ? (double)all / nodes : 0;
 }
 
-static cluster_facts node_facts(cluster_router *t, int32_t node, int32_t k, double delayed, uint64_t now_us) {
+/* delayed, all: of mean_requests. */
+static cluster_facts node_facts(cluster_router *t, int32_t node, int32_t k, double delayed, int64_t all,
+                                uint64_t now_us) {
     BASE_ASSERT(k >= 0 && k <= node &&
                 (size_t)node < t->n_nodes); /* candidates are some of the nodes, in their order */
     const router_node *x = &t->nodes[node];
@@ -127,10 +132,12 @@ static cluster_facts node_facts(cluster_router *t, int32_t node, int32_t k, doub
     return (cluster_facts){
         .node = node,
         .load = load,
+        .fetch = t->pool ? &t->options.fetch : NULL,
         .drain_us = drain,
         .queued_tokens = load->queued_tokens + x->uncovered_tokens,
         .requests = node_requests(x),
         .name_hash = x->name_hash,
+        .requests_of_all = (double)all,
         .delayed = delayed,
     };
 }
@@ -191,18 +198,22 @@ static void exclude_by_itl(cluster_router *t, cluster_request *r, router_decisio
 static void see_nodes(cluster_router *t, cluster_request *r, uint64_t now_us) {
     bool as_text = cluster_policy_as_text(t->options.policy);
     BASE_ASSERT((size_t)router_ticket_of(r)->cap_candidates >= t->n_nodes && t->cap_facts >= t->n_nodes);
-    double delayed = mean_requests(t, now_us);
+    int64_t all;
+    double delayed = mean_requests(t, now_us, &all);
     r->n_candidates = 0;
     if (r->n_items) cluster_index_match(t->index, r->items, r->n_items, (int32_t)t->n_nodes, t->held);
+    for (int32_t i = 0; t->pool && i < r->n_items; i++)
+        t->pooled[i] = cluster_pool_hints_get(t->pool, &r->items[i].name);
     if (as_text) cluster_policy_order(r, t->order);
     for (size_t i = 0; i < t->n_nodes; i++) {
         if (!t->nodes[i].used || (r->only_node >= 0 && (size_t)r->only_node != i)) continue;
         int32_t k = r->n_candidates++;
         cluster_candidate *c = &r->candidates[k];
-        const uint8_t *held =
+        uint8_t *held =
             router_node_is_other(t, &t->nodes[i]) || !r->n_items ? NULL : t->held + i * (size_t)r->n_items;
-        t->facts[k] = node_facts(t, (int32_t)i, k, delayed, now_us);
+        t->facts[k] = node_facts(t, (int32_t)i, k, delayed, all, now_us);
         c->excluded = node_excluded(t, &t->nodes[i], r, now_us);
+        if (t->pool && held) cluster_policy_mark_pooled(r, t->pooled, held);
         cluster_policy_see(c, &t->facts[k], r, held, as_text ? t->order : NULL);
     }
 }

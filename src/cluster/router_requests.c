@@ -133,7 +133,7 @@ static void request_send(cluster_router *t, cluster_request *r, const router_dec
     r->held_tokens = c->held_tokens;
     r->predicted_ttft_ms = c->ttft_ms;
     tk->work_us = (c->compute_ms + c->read_ms) * 1e3;
-    tk->work_tokens = BASE_MAX(r->prompt_tokens + r->answer_tokens - c->held_tokens, 0);
+    tk->work_tokens = BASE_MAX(r->prompt_tokens + r->answer_tokens - c->held_tokens - c->pool_tokens, 0);
     router_node_sent(x, r, now_us);
     (void)request_due(t, r); /* cannot fail: the heap has had space for it since its arrival */
     const cluster_policy policy = t->options.policy;

@@ -49,6 +49,10 @@ static const rp_cluster_simulate_options defaults = {
     .chosen = 4,
     .turns = 6,
     .think_s = 10,
+    .block_tokens = 512,
+    .pool_fetch_us = 10,
+    .pool_rtt_us = 200,
+    .pool_writes = RP_CLUSTER_POOL_ALWAYS,
 };
 
 void rp_cluster_simulate_options_init(rp_cluster_simulate_options *options, uint32_t struct_size) {
@@ -100,6 +104,11 @@ static int check_numbers(const rp_cluster_simulate_options *o, rp_error *err) {
         RANGE(turns, 1, 1 << 16),
         RANGE(think_s, 0, 1e6),
         RANGE(deadline_s, 0, 1e9),
+        RANGE(block_tokens, 1, 1 << 20),
+        RANGE(pool_tokens, -1, 1e12),
+        RANGE(pool_fetch_us, 0.001, 1e6),
+        RANGE(pool_rtt_us, 0, 1e9),
+        RANGE(pool_writes, RP_CLUSTER_POOL_SECOND_USE, RP_CLUSTER_POOL_ALWAYS),
         {"chosen * prefix_tokens", o->workload == RP_CLUSTER_RETRIEVAL ? (double)o->chosen * o->prefix_tokens : 0, 0,
          MOST_DOCUMENT_TOKENS},
     };
@@ -123,6 +132,8 @@ static int check_options(const rp_cluster_simulate_options *o, cluster_router_op
     router->itl_goal_ms = o->itl_goal_ms;
     router->near_ties = o->near_ties;
     router->speculative_us = (uint64_t)(o->speculative_s * 1e6);
+    if (o->pool_tokens != 0)
+        router->fetch = (cluster_fetch_cost){o->pool_rtt_us, o->pool_fetch_us / (double)o->kv_bytes_per_token};
     router->max_queue = o->faults ? router->max_queue : CLUSTER_MAX_REQUESTS;
     return check_numbers(o, err);
 }
@@ -199,8 +210,11 @@ static void count_cluster(const sim_cluster *s, rp_cluster_simulation *out) {
         out->prompt_tokens += t.prompt_tokens;
         out->hit_tokens += t.hit_tokens;
         out->answer_tokens += t.answer_tokens;
+        out->fetched_names += (uint64_t)t.fetched_names;
+        out->fetched_tokens += t.fetched_tokens;
     }
     out->busiest_work = out->computed_s > 0 ? busiest / 1e6 * s->n_nodes / out->computed_s : 0;
+    out->pool_written_tokens = s->pool ? sim_pool_written_tokens(s->pool) : 0;
     out->retries = s->retries;
     out->continuations = s->continuations;
     for (int32_t i = 0; i < s->n_routers; i++) {

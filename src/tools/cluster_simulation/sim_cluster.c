@@ -369,6 +369,34 @@ static void node_changes(void *user, int32_t node) {
     }
 }
 
+/* Hints of a node arrive at a router. */
+static void pooled_arrives(void *owner, const sim_event *e) {
+    sim_router *u = owner;
+    if (e->serial != u->life || !u->t) return;
+    cluster_router_pooled(u->t, e->bytes, e->n / sizeof(rp_name));
+}
+
+static void node_pooled(void *user, const rp_name *names, size_t n) {
+    sim_cluster *s = user;
+    uint64_t at_us = s->clock.now_us + POLL_US + s->latency_us + (uint64_t)(s->o->index_age_s * 1e6);
+    for (int32_t i = 0; i < s->n_routers; i++) {
+        rp_name *bytes = base_alloc(n * sizeof(*bytes));
+        if (!bytes) {
+            s->clock.failed = true;
+            return;
+        }
+        memcpy(bytes, names, n * sizeof(*bytes));
+        sim_clock_add(&s->clock, &(sim_event){
+                                     .at_us = at_us,
+                                     .fn = pooled_arrives,
+                                     .owner = &s->routers[i],
+                                     .serial = s->routers[i].life,
+                                     .bytes = bytes,
+                                     .n = n * sizeof(*bytes),
+                                 });
+    }
+}
+
 static void node_is_broken(void *user, const char *what) { sim_cluster_broken(user, "%s", what); }
 
 /* A request reaches its node. */
@@ -701,6 +729,18 @@ static rp_engine_load costs_of(const rp_cluster_simulate_options *o) {
     return load;
 }
 
+static int cluster_make_pool(sim_cluster *s, rp_error *err) {
+    const rp_cluster_simulate_options *o = s->o;
+    sim_pool_options pool = {
+        .tokens = o->pool_tokens < 0 ? o->kv_tokens * o->nodes : o->pool_tokens,
+        .fetch = s->router_options.fetch,
+        .writes = o->pool_writes,
+    };
+    if (o->pool_tokens == 0) return RP_OK;
+    return sim_pool_new(&s->pool, &pool, s->w.n_names) ? base_fail_memory(err, s->w.n_names, "the pool of a simulation")
+                                                        : RP_OK;
+}
+
 static int cluster_make_nodes(sim_cluster *s, rp_error *err) {
     const rp_cluster_simulate_options *o = s->o;
     sim_node_options node = {
@@ -712,9 +752,16 @@ static int cluster_make_nodes(sim_cluster *s, rp_error *err) {
         .index_age_us = (uint64_t)(o->index_age_s * 1e6),
         .no_queues = o->no_queues,
         .secret = s->secret,
+        .pool = s->pool,
     };
     sim_port port = {
-        .user = s, .reply = node_replies, .sampled = node_sampled, .changed = node_changes, .broken = node_is_broken};
+        .user = s,
+        .reply = node_replies,
+        .sampled = node_sampled,
+        .changed = node_changes,
+        .pooled = node_pooled,
+        .broken = node_is_broken,
+    };
     int rc = RP_OK;
     s->nodes = base_calloc((size_t)o->nodes, sizeof(sim_node *));
     if (!s->nodes) rc = RP_ERR_MEMORY;
@@ -767,6 +814,7 @@ int sim_cluster_new(sim_cluster **out, const rp_cluster_simulate_options *o, con
     s->router_options.secret = s->secret;
     if (s->o->faults) s->router_options.node_timeout_us = SIM_SWALLOWED_US;
     int rc = sim_workload_make(&s->w, o, trace, n, err);
+    if (!rc) rc = cluster_make_pool(s, err);
     if (!rc) rc = cluster_make_nodes(s, err);
     if (!rc) rc = cluster_make_routers(s, err);
     if (!rc) rc = cluster_make_requests(s, err);
@@ -780,6 +828,7 @@ void sim_cluster_free(sim_cluster *s) {
         base_free(s->routers[i].links);
     }
     for (int32_t i = 0; i < s->n_nodes; i++) sim_node_free(s->nodes[i]);
+    sim_pool_free(s->pool);
     base_free(s->nodes);
     base_free(s->routers);
     base_free(s->requests);

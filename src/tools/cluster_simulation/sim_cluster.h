@@ -84,6 +84,7 @@ typedef struct sim_cluster {
     sim_workload w;
     sim_request *requests; /* [w.n] */
     size_t n_open;         /* requests that have not ended, or will arrive */
+    sim_pool *pool; /* NULL: none */
     sim_node **nodes;
     sim_router *routers;
     int32_t n_nodes, n_routers;

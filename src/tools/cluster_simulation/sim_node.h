@@ -6,6 +6,9 @@
  *
  * A step has a row for each answer and up to chunk_tokens rows of prompts, the oldest first. What arrives during a step
  * waits for its end. A frozen node does nothing, and does it afterwards; a dead one drops everything.
+ *
+ * With a pool, a running request first fetches the names that the node lacks and the pool has, if that is faster than
+ * computing them, while the node computes other requests.
  */
 #ifndef TOOLS_SIM_NODE_H
 #define TOOLS_SIM_NODE_H
@@ -14,6 +17,7 @@
 #include "cluster/journal.h"
 #include "tools/cluster_simulation/sim_cache.h"
 #include "tools/cluster_simulation/sim_clock.h"
+#include "tools/cluster_simulation/sim_pool.h"
 #include "tools/cluster_simulation/sim_workload.h"
 
 typedef enum sim_reply {
@@ -45,6 +49,7 @@ typedef struct sim_port {
                   uint64_t check);
     void (*sampled)(void *user, int32_t node, uint32_t request); /* a token, now */
     void (*changed)(void *user, int32_t node);                   /* its names did */
+    void (*pooled)(void *user, const rp_name *names, size_t n);  /* they were written to the pool */
     void (*broken)(void *user, const char *what);                /* an invariant */
 } sim_port;
 
@@ -55,9 +60,10 @@ typedef struct sim_node_options {
     uint64_t index_age_us;
     bool no_queues;
     const uint8_t *secret;
+    sim_pool *pool; /* NULL: none */
 } sim_node_options;
 
-/* Created dead. options, workload, clock, port: borrowed. RP_ERR_MEMORY. */
+/* Created dead. options, pool, workload, clock, port: borrowed. RP_ERR_MEMORY. */
 int sim_node_new(sim_node **out, int32_t number, const sim_node_options *o, const sim_workload *w, sim_clock *clock,
                  const sim_port *port);
 void sim_node_free(sim_node *n);
@@ -77,6 +83,7 @@ void sim_node_cancel(sim_node *n, uint32_t request, uint32_t serial);
 typedef struct sim_node_totals {
     double busy_us;
     int64_t prompt_tokens, hit_tokens, answer_tokens;
+    int64_t fetched_names, fetched_tokens; /* of the hits, from the pool */
     int32_t jobs; /* now */
     sim_cache_use cache;
 } sim_node_totals;
