@@ -14,10 +14,10 @@ typedef struct simulation_options {
     const char *trace, *policies, *admissions, *kv_tokens, *disk_tokens, *pool, *rates, *speeds, *index_ages, *svg;
     float ttft_goal, itl_goal, speculative, near_ties, weight, latency, prefill_speed, decode_ms, think, deadline,
         disk_speed, pool_fetch, pool_rtt;
-    int32_t workload, block, pool_writes, nodes, routers, attention, chunk, sequences, waiting, count, groups, prefix, question, answer,
+    int32_t workload, block, pool_writes, prefill_nodes, nodes, routers, attention, chunk, sequences, waiting, count, groups, prefix, question, answer,
         documents, chosen, turns, seeds;
     uint64_t seed;
-    bool faults, no_queues, json;
+    bool faults, no_queues, apart_by_cost, json;
 } simulation_options;
 
 static const char *const pool_writes[] = {"second-use", "evicted", "always", NULL};
@@ -77,6 +77,15 @@ static const cli_option options[] = {
         .choices = pool_writes,
         .help = "KV is written to the pool at its second use on any node (second-use), also when a node evicts it "
                 "(evicted), or when it is computed (always) (always)",
+    },
+    INT("prefill-nodes", "N", prefill_nodes, 0, 1023,
+        "prefill and decode apart: nodes that compute prompts for the others, which fetch their KV as from a pool; 0: "
+        "each node does both (0)"),
+    {
+        .name = "apart-by-cost",
+        .kind = CLI_FLAG,
+        .offset = AT(apart_by_cost),
+        .help = "prefill and decode of a request on any two nodes, if that is predicted to cost less than any one node",
     },
     REAL("prefill-speed", "TOKENS/S", prefill_speed, 1, 1e9,
          "tokens a second that a node computes at the beginning of a prompt (14000)"),
@@ -250,6 +259,10 @@ static int fill_options(const simulation_options *o, rp_cluster_simulate_options
     out->near_ties = (double)o->near_ties;
     out->latency_ms = (double)o->latency;
     out->disk_tokens = (int64_t)disk[0];
+    out->apart = o->prefill_nodes > 0 ? RP_CLUSTER_APART
+                 : o->apart_by_cost   ? RP_CLUSTER_APART_BY_COST
+                                      : RP_CLUSTER_TOGETHER;
+    out->prefill_nodes = o->prefill_nodes;
     out->block_tokens = o->block;
     out->pool_tokens = pool_auto ? -1 : (int64_t)pool[0];
     out->pool_fetch_us = (double)o->pool_fetch;
@@ -390,6 +403,8 @@ static int simulate(const simulation_options *o, cluster_runs *c, axes *a) {
     if (o->ttft_goal > 0 && strcmp(o->admissions, "off") == 0)
         return cli_fail(CLI_WRONG_USE,
                         "--ttft-goal has no effect without a rule of early rejection: add --admission predicted");
+    if (o->prefill_nodes > 0 && o->apart_by_cost)
+        return cli_fail(CLI_WRONG_USE, "--apart-by-cost uses any node for both: leave out --prefill-nodes");
     c->source = o->trace != NULL ? o->trace : workloads[o->workload];
     int status = read_axes(o, a, c);
     if (status == CLI_OK) status = fill_options(o, &c->base);

@@ -69,6 +69,14 @@ double cluster_cost_decode(const rp_engine_load *load, double slots) {
     return cluster_cost_step(load, load->decoding + 1.0, all, all);
 }
 
+double cluster_cost_answer(const rp_engine_load *load, double n, double slots, double busy) {
+    double all = (double)load->context_tokens + slots, chunk = cluster_cost_chunk(load), decode_us, mixed_us;
+    BASE_ASSERT(busy >= 0 && busy <= 1);
+    decode_us = cluster_cost_decode(load, slots);
+    mixed_us = cluster_cost_step(load, load->decoding + 1.0 + chunk, all + chunk * slots / 2, all + slots);
+    return decode_us > 0 ? n / (busy / mixed_us + (1 - busy) / decode_us) : 0;
+}
+
 bool cluster_cost_is_known(const rp_engine_load *load) {
     return load->knot_us[0] > 0 || load->knot_us[RP_COST_KNOTS - 1] > 0;
 }

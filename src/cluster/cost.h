@@ -34,6 +34,9 @@ double cluster_cost_fetch_gain(const rp_engine_load *load, const cluster_fetch_c
 
 /* A decode step with the node's current answers and one more of `slots` slots. */
 double cluster_cost_decode(const rp_engine_load *load, double slots);
+/* An answer of n tokens after `slots` slots, on a node that computes prompts for a share `busy` of its time: its steps
+ * then have a chunk of a prompt, too. */
+double cluster_cost_answer(const rp_engine_load *load, double n, double slots, double busy);
 /* Has the node measured its costs? */
 bool cluster_cost_is_known(const rp_engine_load *load);
 

@@ -181,6 +181,7 @@ void cluster_policy_see(cluster_candidate *c, const cluster_facts *facts, const 
     c->read_ms = w.read_us / 1e3;
     c->fetch_ms = w.transfer_us > 0 ? (w.transfer_us + w.fetch->rtt_us) / 1e3 : 0;
     c->ttft_ms = BASE_MAX(c->drain_ms, c->fetch_ms) + c->compute_ms + c->read_ms;
+    c->answer_ms = cluster_cost_answer(load, facts->answer_tokens, all, facts->busy) / 1e3;
     c->step_ms = cluster_cost_decode(load, all) / 1e3;
 }
 
@@ -200,17 +201,20 @@ typedef struct choice {
     bool fast;
 } choice;
 
-static double choice_cost(const choice *x, int32_t i) {
-    const cluster_candidate *c = &x->candidates[i];
-    switch (x->policy) {
-    case CLUSTER_POLICY_LEAST_LOADED: return (double)x->facts[i].queued_tokens;
+double cluster_policy_cost(cluster_policy policy, const cluster_candidate *c, const cluster_facts *facts) {
+    switch (policy) {
+    case CLUSTER_POLICY_LEAST_LOADED: return (double)facts->queued_tokens;
     case CLUSTER_POLICY_LONGEST_MATCH: return -(double)c->held_tokens;
     case CLUSTER_POLICY_PREFIX_COST:
     case CLUSTER_POLICY_COST:
-        return c->ttft_ms + x->facts[i].delayed * (c->compute_ms + c->read_ms) +
-               x->facts[i].requests_of_all * c->fetch_ms;
+        return c->ttft_ms + c->answer_ms + facts->delayed * (c->compute_ms + c->read_ms) +
+               facts->requests_of_all * c->fetch_ms;
     default: return 0;
     }
+}
+
+static double choice_cost(const choice *x, int32_t i) {
+    return cluster_policy_cost(x->policy, &x->candidates[i], &x->facts[i]);
 }
 
 bool cluster_policy_prefers_full(cluster_policy policy, const cluster_candidate *candidates, const cluster_facts *facts,

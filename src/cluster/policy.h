@@ -18,6 +18,14 @@
  * work on any node delays the requests of all nodes (docs/cluster-simulation.md). A fetch takes the
  * pool's link, which all nodes share: it delays the requests of all of them.
  *
+ * If prefill and decode can be apart (router_apart.c), the predicted time of the answer is part of the cost, and a pair of
+ * nodes costs
+ *
+ *   cost(prefill node, without its answer) + transfer of what the decode node lacks + answer(decode node)
+ *
+ * `delayed` is then the mean of the nodes of the same role; by cost, without roles, it is the number of the node's own
+ * requests, because prompts and answers are not level: a node without answers delays none.
+ *
  * Among the nodes whose cost is within the share near_ties of the least, two are drawn and the one with fewer queued
  * tokens is chosen (two random choices: Mitzenmacher, 2001), so that routers with equal views do not all choose the
  * same node.
@@ -39,7 +47,9 @@ typedef struct cluster_facts {
     int32_t requests;           /* on it, likewise */
     uint64_t name_hash;         /* of the node's name: for sessions, equal in all routers */
     double requests_of_all;     /* on all nodes, and in the queue: those that a fetch delays */
-    double delayed;             /* requests that computing on a node delays: the mean, equal for all nodes */
+    double delayed;             /* requests that computing on the node delays: in general the mean of all nodes */
+    double answer_tokens;       /* expected, if its time is part of the cost; 0: it is not */
+    double busy;                /* share of time in which the node computes prompts */
     bool slow;                  /* its decode steps exceed the ITL goal, but it is not excluded: near ties prefer
                                    others */
 } cluster_facts;
@@ -65,6 +75,9 @@ void cluster_policy_see(cluster_candidate *c, const cluster_facts *facts, const 
 int32_t cluster_policy_choose(cluster_policy policy, double near_ties, const cluster_candidate *candidates,
                               const cluster_facts *facts, int32_t n, const cluster_request *r, int32_t *turn,
                               const cluster_env *env);
+
+/* What the policy minimises, in ms. */
+double cluster_policy_cost(cluster_policy policy, const cluster_candidate *c, const cluster_facts *facts);
 
 /* Would a node that is excluded as full cost less than the chosen one? A waiting request may then wait for it. false
  * for policies that do not use names. */

@@ -128,6 +128,11 @@ void cluster_router_remove_node(cluster_router *t, int32_t node) {
     router_leave(t);
 }
 
+void cluster_router_set_prefill(cluster_router *t, int32_t node) {
+    router_node *x = router_node_at(t, node);
+    if (x) x->prefills_only = true;
+}
+
 void cluster_router_drain_node(cluster_router *t, int32_t node, bool drains) {
     router_node *x = router_node_at(t, node);
     if (!x) return;

@@ -397,6 +397,55 @@ static void node_pooled(void *user, const rp_name *names, size_t n) {
     }
 }
 
+/* ---- prefill for another node ---- */
+
+static void prefill_arrives(void *owner, const sim_event *e) {
+    sim_cluster *s = owner;
+    sim_call call = {.request = e->request,
+                     .serial = e->serial,
+                     .prompt = &s->w.prompts[e->request],
+                     .prefill_node = -1,
+                     .for_node = e->from};
+    sim_node_arrive(s->nodes[e->node], &call);
+}
+
+static void node_sends_prefill(void *user, int32_t node, const sim_call *call) {
+    sim_cluster *s = user;
+    sim_clock_add(&s->clock, &(sim_event){
+                                 .at_us = s->clock.now_us + s->latency_us,
+                                 .fn = prefill_arrives,
+                                 .owner = s,
+                                 .node = call->prefill_node,
+                                 .request = call->request,
+                                 .serial = call->serial,
+                                 .from = node,
+                             });
+}
+
+static void prefilled_arrives(void *owner, const sim_event *e) {
+    sim_cluster *s = owner;
+    sim_node_prefilled(s->nodes[e->node], e->request, e->serial);
+}
+
+static void node_prefilled(void *user, int32_t node, const sim_call *call) {
+    sim_cluster *s = user;
+    (void)node;
+    sim_clock_add(&s->clock, &(sim_event){
+                                 .at_us = s->clock.now_us + s->latency_us,
+                                 .fn = prefilled_arrives,
+                                 .owner = s,
+                                 .node = call->for_node,
+                                 .request = call->request,
+                                 .serial = call->serial,
+                             });
+}
+
+static sim_node *node_of(void *user, int32_t node) {
+    const sim_cluster *s = user;
+    BASE_ASSERT(node >= 0 && node < s->n_nodes);
+    return s->nodes[node];
+}
+
 static void node_is_broken(void *user, const char *what) { sim_cluster_broken(user, "%s", what); }
 
 /* A request reaches its node. */
@@ -409,6 +458,8 @@ static void request_arrives(void *owner, const sim_event *e) {
                      .serial = e->serial,
                      .router = q->router,
                      .resumed = e->from,
+                     .prefill_node = e->to,
+                     .for_node = -1,
                      .prompt = &s->w.prompts[e->request]};
     if (sim_node_frozen_until(n)) {
         sim_event again = *e;
@@ -466,10 +517,13 @@ static void env_send(void *user, cluster_request *r) {
         .request = request,
         .serial = q->serial,
         .from = r->began ? r->answer_tokens : 0,
+        .to = r->prefill_node,
     };
+    s->apart += r->prefill_node >= 0;
     if (fault == SIM_LOSE || fault == SIM_CUT_IT) {
         e.fn = reply_arrives;
         e.kind = fault == SIM_CUT_IT ? SIM_UNREACHABLE : SIM_CUT;
+        e.to = 0;
         e.at_us += fault == SIM_LOSE ? SIM_STALL_US : 0;
     }
     sim_clock_add(&s->clock, &e);
@@ -651,6 +705,7 @@ static int router_begin(sim_router *u, rp_error *err) {
         snprintf(name, sizeof(name), "node-%d", (int)i);
         rc = cluster_router_add_node(u->t, name, &node, err);
         BASE_ASSERT(rc || node == i);
+        if (!rc && i < u->s->o->prefill_nodes) cluster_router_set_prefill(u->t, node);
     }
     u->begun_us = u->s->clock.now_us;
     if (!rc) router_tick(u);
@@ -752,6 +807,7 @@ static int cluster_make_nodes(sim_cluster *s, rp_error *err) {
         .index_age_us = (uint64_t)(o->index_age_s * 1e6),
         .no_queues = o->no_queues,
         .secret = s->secret,
+        .fetch = s->router_options.move,
         .pool = s->pool,
     };
     sim_port port = {
@@ -760,6 +816,9 @@ static int cluster_make_nodes(sim_cluster *s, rp_error *err) {
         .sampled = node_sampled,
         .changed = node_changes,
         .pooled = node_pooled,
+        .prefill = node_sends_prefill,
+        .prefilled = node_prefilled,
+        .node_of = node_of,
         .broken = node_is_broken,
     };
     int rc = RP_OK;

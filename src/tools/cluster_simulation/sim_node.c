@@ -47,6 +47,8 @@ struct sim_node {
     uint64_t epoch, frozen_until;
     uint32_t life; /* events of earlier lives do nothing */
     bool stepping, draining;
+    sim_job *away;     /* their prefill nodes compute their prompts; any order */
+    uint64_t link_until; /* transfers of its KV to decode nodes take its link until then */
     sim_job *waiting;  /* by falling priority, then as they came */
     sim_job **running; /* [n_running] */
     int32_t n_running, n_waiting;
@@ -131,6 +133,11 @@ int sim_node_new(sim_node **out, int32_t number, const sim_node_options *o, cons
 static const rp_named_kv *items_of(const sim_node *n, const sim_prompt *p) { return n->w->items + p->first_item; }
 static const uint32_t *ids_of(const sim_node *n, const sim_prompt *p) { return n->w->ids + p->first_item; }
 
+/* The prefill node whose KV a job can fetch; NULL: none. */
+static const sim_node *peer_of(const sim_node *n, const sim_job *j) {
+    return j->call.prefill_node >= 0 ? n->port.node_of(n->port.user, j->call.prefill_node) : NULL;
+}
+
 static void job_free(sim_job *j) {
     base_free(j->names);
     base_free(j);
@@ -145,6 +152,9 @@ static void node_release(sim_node *n, sim_job *j) {
     j->reserved = 0;
 }
 
+/* Tokens that a job samples. */
+static int32_t answer_of(const sim_job *j) { return j->call.for_node >= 0 ? 0 : j->call.prompt->answer_tokens; }
+
 /* The text name before the i-th, or none. */
 static uint32_t parent_of(const sim_node *n, const sim_prompt *p, int32_t i) {
     const rp_named_kv *items = items_of(n, p);
@@ -155,30 +165,39 @@ static double tokens_us(const sim_node *n, double tokens, double slots_each) {
     return tokens > 0 ? cluster_cost_rows(&n->o.costs, tokens) + n->o.costs.row_slot_us * tokens * slots_each : 0;
 }
 
-/* What fetching a name saves; 0: the node has it, the pool lacks it, or computing it is faster. */
-static double node_fetch_gain(const sim_node *n, const sim_prompt *p, int32_t i) {
-    uint32_t id = ids_of(n, p)[i];
-    if (!n->o.pool || sim_cache_tiers(n->cache, id) || !sim_pool_has(n->o.pool, id)) return 0;
-    if (sim_pool_tenant(n->o.pool, id) != p->tenant)
-        n->port.broken(n->port.user, "a tenant's name was fetched by another tenant");
-    return BASE_MAX(cluster_cost_fetch_gain(&n->o.costs, sim_pool_fetch_cost(n->o.pool), &items_of(n, p)[i]), 0);
+/* Can a name be fetched: from the prefill node, or else from the pool? */
+static bool can_fetch(const sim_node *n, const sim_job *j, uint32_t id) {
+    const sim_node *peer = peer_of(n, j);
+    if (peer) return sim_cache_tiers(peer->cache, id) != 0;
+    return n->o.pool && sim_pool_has(n->o.pool, id);
 }
 
-/* Is the text up to a name on the node, or in the pool? */
-static bool node_text_goes_on(const sim_node *n, uint32_t id) {
-    return sim_cache_tiers(n->cache, id) || (n->o.pool && sim_pool_has(n->o.pool, id));
+/* What fetching a name saves; 0: the node has it, it cannot be fetched, or computing it is faster. */
+static double node_fetch_gain(const sim_node *n, const sim_job *j, int32_t i) {
+    const sim_prompt *p = j->call.prompt;
+    uint32_t id = ids_of(n, p)[i];
+    if (sim_cache_tiers(n->cache, id) || !can_fetch(n, j, id)) return 0;
+    if (n->o.pool && sim_pool_has(n->o.pool, id) && sim_pool_tenant(n->o.pool, id) != p->tenant)
+        n->port.broken(n->port.user, "a tenant's name is in the pool for another tenant");
+    return BASE_MAX(cluster_cost_fetch_gain(&n->o.costs, &n->o.fetch, &items_of(n, p)[i]), 0);
+}
+
+/* Is the text up to a name on the node, or can it be fetched? */
+static bool node_text_goes_on(const sim_node *n, const sim_job *j, uint32_t id) {
+    return sim_cache_tiers(n->cache, id) || can_fetch(n, j, id);
 }
 
 /* Does fetching save more than the round trip? */
-static bool node_fetches(const sim_node *n, const sim_prompt *p) {
+static bool node_fetches(const sim_node *n, const sim_job *j) {
+    const sim_prompt *p = j->call.prompt;
     double gain_us = 0;
     bool text = true;
-    for (int32_t i = 0; n->o.pool && i < p->n_items; i++) {
+    for (int32_t i = 0; (n->o.pool || peer_of(n, j)) && i < p->n_items; i++) {
         bool is_module = items_of(n, p)[i].is_module;
-        if (text || is_module) gain_us += node_fetch_gain(n, p, i);
-        text = text && (is_module || node_text_goes_on(n, ids_of(n, p)[i]));
+        if (text || is_module) gain_us += node_fetch_gain(n, j, i);
+        text = text && (is_module || node_text_goes_on(n, j, ids_of(n, p)[i]));
     }
-    return gain_us > 0 && gain_us > sim_pool_fetch_cost(n->o.pool)->rtt_us;
+    return gain_us > 0 && gain_us > n->o.fetch.rtt_us;
 }
 
 /* A name that is held, or else fetched: whether it is. hold: the job holds it, or will fetch it. */
@@ -191,9 +210,9 @@ static bool node_has(sim_node *n, sim_job *j, int32_t i, bool fetches, bool hold
     if (tiers && hold && !sim_cache_hold(n->cache, id, parent_of(n, p, i))) return false;
     if (tiers && hold) j->names[i] = JOB_HOLDS;
     if (tiers && !(tiers & RP_TIER_RAM)) j->read_us += cluster_cost_read(&n->o.costs, (double)item->bytes);
-    if (tiers || !fetches || node_fetch_gain(n, p, i) <= 0) return tiers != 0;
+    if (tiers || !fetches || node_fetch_gain(n, j, i) <= 0) return tiers != 0;
     j->fetched += item->n_tokens;
-    j->transfer_us += cluster_cost_transfer(sim_pool_fetch_cost(n->o.pool), (double)item->bytes);
+    j->transfer_us += cluster_cost_transfer(&n->o.fetch, (double)item->bytes);
     if (hold) j->names[i] = JOB_FETCHES;
     return true;
 }
@@ -205,7 +224,7 @@ static void node_look_up(sim_node *n, sim_job *j, bool hold) {
     const rp_named_kv *items = items_of(n, p);
     int32_t all = p->prompt_tokens + j->call.resumed, cached = 0;
     double slots = 0;
-    bool text = true, fetches = node_fetches(n, p);
+    bool text = true, fetches = node_fetches(n, j);
     j->fetched = 0;
     j->read_us = j->transfer_us = 0;
     for (int32_t i = 0; i < p->n_items; i++) {
@@ -213,7 +232,7 @@ static void node_look_up(sim_node *n, sim_job *j, bool hold) {
         double middle = items[i].position + items[i].n_tokens / 2.0;
         if (has) cached += items[i].n_tokens;
         else slots += middle * items[i].n_tokens;
-        text = text && (has || items[i].is_module || (fetches && node_text_goes_on(n, ids_of(n, p)[i])));
+        text = text && (has || items[i].is_module || (fetches && node_text_goes_on(n, j, ids_of(n, p)[i])));
     }
     int32_t named = 0;
     for (int32_t i = 0; i < p->n_items; i++) named += items[i].n_tokens;
@@ -229,13 +248,14 @@ static void node_look_up(sim_node *n, sim_job *j, bool hold) {
 static bool node_admit(sim_node *n, sim_job *j) {
     const sim_prompt *p = j->call.prompt;
     node_look_up(n, j, true);
-    int64_t need = (int64_t)j->fetched + j->left + p->answer_tokens - j->call.resumed;
+    int64_t need = (int64_t)j->fetched + j->left + answer_of(j) - j->call.resumed;
     BASE_ASSERT(need > 0);
     if (!sim_cache_reserve(n->cache, need)) {
         node_release(n, j);
         return false;
     }
     j->reserved = need;
+    if (peer_of(n, j)) return true; /* its prompt is that node's */
     n->total.prompt_tokens += p->prompt_tokens + j->call.resumed;
     n->total.hit_tokens += p->prompt_tokens + j->call.resumed - j->left;
     return true;
@@ -274,7 +294,7 @@ static void node_use(sim_node *n, const sim_prompt *p, int32_t from, int32_t to)
 /* Its prompt is computed: names that were reserved memory become cached names that it holds. */
 static int node_publish(sim_node *n, sim_job *j) {
     const sim_prompt *p = j->call.prompt;
-    int64_t keeps = BASE_MIN(j->unnamed + p->answer_tokens - j->call.resumed, j->reserved);
+    int64_t keeps = BASE_MIN(j->unnamed + answer_of(j) - j->call.resumed, j->reserved);
     BASE_ASSERT(j->left == 0 && keeps >= 0);
     int rc = RP_OK;
     sim_cache_unreserve(n->cache, j->reserved - keeps);
@@ -337,9 +357,9 @@ static void node_take(sim_node *n, sim_job *j) {
         j->reserved -= tokens;
         node_fail(n, node_keep(n, j, i));
         BASE_ASSERT(n->clock->failed || j->names[i] == JOB_HOLDS); /* its memory was reserved */
-        n->total.fetched_names++;
+        if (!peer_of(n, j)) n->total.fetched_names++;
     }
-    n->total.fetched_tokens += j->fetched;
+    if (!peer_of(n, j)) n->total.fetched_tokens += j->fetched;
     j->fetching = false;
 }
 
@@ -366,15 +386,24 @@ static void node_fetched(void *owner, const sim_event *e) {
     node_step(n);
 }
 
+/* A transfer takes the link of its source after the transfers that began before: when it has arrived. */
+static uint64_t node_transfer(sim_node *n, const sim_job *j) {
+    uint64_t now_us = n->clock->now_us;
+    if (j->call.prefill_node < 0) return sim_pool_transfer(n->o.pool, now_us, j->transfer_us);
+    sim_node *peer = n->port.node_of(n->port.user, j->call.prefill_node);
+    peer->link_until = BASE_MAX(peer->link_until, now_us) + (uint64_t)j->transfer_us;
+    return peer->link_until + (uint64_t)n->o.fetch.rtt_us;
+}
+
 /* The fetch of a job that has its memory begins. */
 static void node_fetch(sim_node *n, sim_job *j) {
     const sim_prompt *p = j->call.prompt;
     if (j->fetched == 0) return;
-    for (int32_t i = p->n_items; i-- > 0;) /* as node_use */
+    for (int32_t i = p->n_items; n->o.pool && !peer_of(n, j) && i-- > 0;) /* as node_use */
         if (j->names[i] == JOB_FETCHES) sim_pool_fetched(n->o.pool, ids_of(n, p)[i]);
     j->fetching = true;
     sim_clock_add(n->clock, &(sim_event){
-                                .at_us = sim_pool_transfer(n->o.pool, n->clock->now_us, j->transfer_us),
+                                .at_us = node_transfer(n, j),
                                 .fn = node_fetched,
                                 .owner = n,
                                 .request = j->call.request,
@@ -398,6 +427,11 @@ static bool node_advance(sim_node *n, sim_job *j) {
     j->take = 0;
     j->decodes = false;
     if (!token) return false;
+    if (j->call.for_node >= 0) {
+        node_release(n, j);
+        n->port.prefilled(n->port.user, n->number, &j->call);
+        return true;
+    }
     bool first = j->done == j->call.resumed;
     BASE_ASSERT(j->left == 0 && j->done < j->call.prompt->answer_tokens);
     j->check += sim_token(j->call.request, j->done++);
@@ -496,8 +530,9 @@ static void node_serve_at_once(sim_node *n, sim_job *j) {
     node_flush(n);
 }
 
+/* Looks a prompt up, and waits for its turn. */
 static void node_enqueue(sim_node *n, sim_job *j) {
-    BASE_ASSERT(j->left > 0 && j->reserved == 0 && n->n_waiting < n->o.max_waiting); /* it holds nothing meanwhile */
+    BASE_ASSERT(j->left > 0 && j->reserved == 0); /* it holds nothing meanwhile */
     sim_job **at = &n->waiting;
     while (*at && (*at)->call.prompt->priority >= j->call.prompt->priority) at = &(*at)->next;
     j->next = *at;
@@ -507,10 +542,25 @@ static void node_enqueue(sim_node *n, sim_job *j) {
     n->waiting_tokens += j->left;
 }
 
+void sim_node_prefilled(sim_node *n, uint32_t request, uint32_t serial) {
+    sim_job **at = &n->away;
+    while (*at && ((*at)->call.request != request || (*at)->call.serial != serial)) at = &(*at)->next;
+    sim_job *j = *at;
+    if (!j) return; /* cancelled */
+    *at = j->next;
+    node_look_up(n, j, false);
+    node_enqueue(n, j);
+    node_step(n);
+}
+
 void sim_node_arrive(sim_node *n, const sim_call *call) {
     BASE_ASSERT(n->journal != NULL);
     int64_t tokens = (int64_t)call->prompt->prompt_tokens + call->prompt->answer_tokens + 1;
     bool too_large = tokens > n->o.kv_tokens, busy = n->draining || n->n_waiting >= n->o.max_waiting;
+    if ((too_large || busy) && call->for_node >= 0) {
+        n->port.prefilled(n->port.user, n->number, call); /* its decode node computes it */
+        return;
+    }
     if (too_large || busy) {
         n->port.reply(n->port.user, n->number, call, too_large ? SIM_REFUSED : SIM_BUSY, 0, 0, 0);
         return;
@@ -529,6 +579,12 @@ void sim_node_arrive(sim_node *n, const sim_call *call) {
         return;
     }
     *j = (sim_job){.call = *call, .names = names, .done = call->resumed, .reported = call->resumed};
+    if (call->prefill_node >= 0) {
+        j->next = n->away;
+        n->away = j;
+        n->port.prefill(n->port.user, n->number, call);
+        return;
+    }
     node_look_up(n, j, false);
     if (n->o.no_queues) {
         node_serve_at_once(n, j);
@@ -539,6 +595,13 @@ void sim_node_arrive(sim_node *n, const sim_call *call) {
 }
 
 void sim_node_cancel(sim_node *n, uint32_t request, uint32_t serial) {
+    for (sim_job **at = &n->away; *at; at = &(*at)->next) {
+        sim_job *j = *at;
+        if (j->call.request != request || j->call.serial != serial) continue;
+        *at = j->next; /* its prefill node finishes for nobody */
+        job_free(j);
+        return;
+    }
     for (sim_job **at = &n->waiting; *at; at = &(*at)->next) {
         sim_job *j = *at;
         if (j->call.request != request || j->call.serial != serial) continue;
@@ -591,17 +654,19 @@ int sim_node_start(sim_node *n, uint64_t epoch) {
 
 void sim_node_kill(sim_node *n) {
     BASE_ASSERT(n->journal != NULL);
-    for (sim_job *j = n->waiting, *next; j; j = next) {
-        next = j->next;
-        job_free(j);
-    }
+    sim_job *lists[] = {n->waiting, n->away};
+    for (size_t i = 0; i < BASE_ARRAY_LEN(lists); i++)
+        for (sim_job *j = lists[i], *next; j; j = next) {
+            next = j->next;
+            job_free(j);
+        }
     for (int32_t i = 0; i < n->n_running; i++) {
         node_release(n, n->running[i]);
         job_free(n->running[i]);
     }
     /* Only running requests have memory, and hold names. */
     BASE_ASSERT(sim_cache_used(n->cache).held == 0 && sim_cache_used(n->cache).reserved_tokens == 0);
-    n->waiting = NULL;
+    n->waiting = n->away = NULL;
     n->n_running = n->n_waiting = 0;
     n->waiting_us = 0;
     n->waiting_tokens = 0;

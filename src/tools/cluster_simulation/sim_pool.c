@@ -42,8 +42,6 @@ void sim_pool_free(sim_pool *p) {
     base_free(p);
 }
 
-const cluster_fetch_cost *sim_pool_fetch_cost(const sim_pool *p) { return &p->o.fetch; }
-
 bool sim_pool_has(const sim_pool *p, uint32_t id) {
     BASE_ASSERT(id < p->n_names);
     return p->entries[id].has;

@@ -25,7 +25,6 @@ typedef struct sim_pool_options {
 /* n_names: numbers of names are below it. RP_ERR_MEMORY. */
 int sim_pool_new(sim_pool **out, const sim_pool_options *o, size_t n_names);
 void sim_pool_free(sim_pool *p);
-const cluster_fetch_cost *sim_pool_fetch_cost(const sim_pool *p);
 
 bool sim_pool_has(const sim_pool *p, uint32_t id);
 uint32_t sim_pool_tenant(const sim_pool *p, uint32_t id); /* of one that it has: who made it */
