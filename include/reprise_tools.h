@@ -508,7 +508,7 @@ typedef struct rp_cluster_simulate_options {
     double pool_fetch_us; /* time to fetch a token's KV; default 10 */
     double pool_rtt_us;   /* of a request's fetch; default 200 */
     int32_t pool_writes;  /* rp_cluster_pool_writes; default RP_CLUSTER_POOL_ALWAYS */
-    /* Prefill and decode apart. KV is moved at pool_fetch_us a token and pool_rtt_us, whether there is a pool or not. */
+    /* Prefill and decode apart. KV is moved in pool_fetch_us a token and pool_rtt_us, pool or not. */
     int32_t apart;         /* rp_cluster_apart; default RP_CLUSTER_TOGETHER */
     int32_t prefill_nodes; /* RP_CLUSTER_APART: from 1 to nodes - 1; the others decode. Else 0 */
 } rp_cluster_simulate_options;
@@ -544,8 +544,8 @@ typedef struct rp_cluster_simulation {
 
     uint64_t fetched_names; /* from the pool; a trace's are its blocks */
     int64_t fetched_tokens, pool_written_tokens;
-    uint64_t apart;        /* requests whose prompt was computed on a prefill node */
-    double total_mean_ms;  /* from arrival to the end of the answer */
+    uint64_t apart;       /* requests with a prompt that another node computed */
+    double total_mean_ms; /* from arrival to the end of the answer */
 } rp_cluster_simulation;
 
 /* trace: [n] requests of RP_CLUSTER_TRACE, else NULL. options NULL: the defaults. RP_ERR_INVALID (an option or a

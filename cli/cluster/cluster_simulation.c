@@ -14,8 +14,8 @@ typedef struct simulation_options {
     const char *trace, *policies, *admissions, *kv_tokens, *disk_tokens, *pool, *rates, *speeds, *index_ages, *svg;
     float ttft_goal, itl_goal, speculative, near_ties, weight, latency, prefill_speed, decode_ms, think, deadline,
         disk_speed, pool_fetch, pool_rtt;
-    int32_t workload, block, pool_writes, prefill_nodes, nodes, routers, attention, chunk, sequences, waiting, count, groups, prefix, question, answer,
-        documents, chosen, turns, seeds;
+    int32_t workload, nodes, routers, attention, chunk, sequences, waiting, count, groups, prefix, question, answer,
+        documents, chosen, turns, seeds, block, pool_writes, prefill_nodes;
     uint64_t seed;
     bool faults, no_queues, apart_by_cost, json;
 } simulation_options;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pool_hints.h: names that the pool has, as far as nodes have told: a table of fixed size, in which hints that are used
- * stay.
+/* pool_hints.h: names that nodes have written to the pool: a table of fixed size, in which hints that are used stay.
  *
  *   bucket, 64 bytes   u64[8] hashes of names, the last used first; 0: free. A new one replaces the last
  *

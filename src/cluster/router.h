@@ -72,10 +72,10 @@ typedef struct cluster_router_options {
     uint64_t node_timeout_us;         /* a request without a sign of life for so long has failed; default 60 s; 0:
                                          never */
     cluster_apart apart;
-    cluster_fetch_cost move;          /* KV from a prefill node to a decode node */
-    cluster_fetch_cost fetch;         /* KV from the pool; byte_us 0: there is none (default) */
-    uint64_t pool_bytes;              /* memory of the hints of what the pool has; default 32 MiB: 4 million names */
-    const uint8_t *secret;            /* [RP_CLUSTER_KEY_BYTES] */
+    cluster_fetch_cost move;  /* KV from a prefill node to a decode node */
+    cluster_fetch_cost fetch; /* KV from the pool; byte_us 0: there is none (default) */
+    uint64_t pool_bytes;      /* memory of the hints of what the pool has; default 32 MiB: 4 million names */
+    const uint8_t *secret;    /* [RP_CLUSTER_KEY_BYTES] */
 } cluster_router_options;
 cluster_router_options cluster_router_defaults(void);
 

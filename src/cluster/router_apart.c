@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* router_apart.c: prefill and decode on two nodes: the choice of a pair, and the load of prompts that a node computes for
- * others (router_internal.h). A request is on its decode node; its prefill node has no state that must be freed. */
+/* router_apart.c: prefill and decode on two nodes: the choice of a pair, and the load of prompts that a node computes
+ * for others (router_internal.h). A request is on its decode node; its prefill node has no state that must be freed. */
 #include "base/check.h"
 #include "base/compiler.h"
 #include "cluster/cost.h"
@@ -30,8 +30,8 @@ static int32_t choose_prefill(cluster_router *t, cluster_request *r) {
     return chosen;
 }
 
-/* The least time after the prefill, which is a part of the cost: the KV is moved, while the node computes the prompts that
- * it has, and then the answer begins. */
+/* The node with the least time after the prefill: the KV is moved, while the node computes the prompts that it has, and
+ * then the answer begins. That time is a part of the cost. */
 static int32_t choose_decode(const cluster_router *t, const cluster_request *r, int32_t prefill, double *after_ms) {
     const double prefilled_ms = r->candidates[prefill].ttft_ms;
     int32_t best = -1;

@@ -39,15 +39,15 @@ typedef enum router_state {
 
 /* The router's private data of a request, until it ends: cluster_request.own. */
 typedef struct router_ticket {
-    cluster_place place; /* in the queue */
-    cluster_due due;     /* for the rule see request_due */
-    int32_t failures;    /* nodes on which it failed after it was sent: the second one ends it */
-    bool was_busy;       /* a node was too busy for it */
-    int32_t n_limited;   /* nodes that refused it by limits of its tenant; the last reply is kept */
-    bool covered;        /* included in the node's last report */
-    double work_us;      /* predicted: computing and reading, on its node */
-    int32_t work_tokens; /* to be computed on its node */
-    uint64_t answers_us; /* first byte from its current node */
+    cluster_place place;    /* in the queue */
+    cluster_due due;        /* for the rule see request_due */
+    int32_t failures;       /* nodes on which it failed after it was sent: the second one ends it */
+    bool was_busy;          /* a node was too busy for it */
+    int32_t n_limited;      /* nodes that refused it by limits of its tenant; the last reply is kept */
+    bool covered;           /* included in the node's last report */
+    double work_us;         /* predicted: computing and reading, on its node */
+    int32_t work_tokens;    /* to be computed on its node */
+    uint64_t answers_us;    /* first byte from its current node */
     double prefill_us;      /* on its prefill node: predicted work */
     int32_t prefill_tokens; /* to be computed there */
     bool prefill_covered;   /* included in that node's last report */
@@ -81,7 +81,7 @@ typedef struct router_node {
     int32_t n_prefills;
     int64_t prefill_tokens;
     double prefill_us;
-    double busy; /* share of time with prompts to compute, of about the last BUSY_US */
+    double busy;    /* share of time with prompts to compute, of about the last BUSY_US */
     int32_t n_gone; /* covered ones that ended since the last report */
 
     /* Its last report. */
@@ -103,7 +103,7 @@ struct cluster_router {
     cluster_env env;
     cluster_index *index;
     cluster_pool_hints *pool; /* NULL: there is no pool */
-    router_node *nodes; /* [n_nodes], used or not */
+    router_node *nodes;       /* [n_nodes], used or not */
     size_t n_nodes, cap_nodes;
     uint64_t nodes_due_us; /* next time at which a node needs router_node_tick */
     char identity[65];

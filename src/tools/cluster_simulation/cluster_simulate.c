@@ -138,10 +138,11 @@ static int check_options(const rp_cluster_simulate_options *o, cluster_router_op
     if (o->pool_tokens != 0) router->fetch = router->move;
     router->apart = (cluster_apart)o->apart;
     if (o->apart != RP_CLUSTER_TOGETHER && (o->no_queues || o->faults))
-        return base_fail(err, RP_ERR_INVALID, "prefill and decode apart are not simulated without queues or with faults");
+        return base_fail(err, RP_ERR_INVALID, "prefill and decode apart: not simulated without queues, or with faults");
     if (o->apart == RP_CLUSTER_APART_BY_COST && policy != CLUSTER_POLICY_COST && policy != CLUSTER_POLICY_PREFIX_COST)
         return base_fail(err, RP_ERR_INVALID, "policy '%s' does not compare costs: use cost, to choose by cost whether "
-                                              "prefill and decode are apart", o->policy);
+                                              "prefill and decode are apart",
+                         o->policy);
     router->max_queue = o->faults ? router->max_queue : CLUSTER_MAX_REQUESTS;
     return check_numbers(o, err);
 }

@@ -788,12 +788,12 @@ static int cluster_make_pool(sim_cluster *s, rp_error *err) {
     const rp_cluster_simulate_options *o = s->o;
     sim_pool_options pool = {
         .tokens = o->pool_tokens < 0 ? o->kv_tokens * o->nodes : o->pool_tokens,
-        .fetch = s->router_options.fetch,
+        .rtt_us = o->pool_rtt_us,
         .writes = o->pool_writes,
     };
     if (o->pool_tokens == 0) return RP_OK;
     return sim_pool_new(&s->pool, &pool, s->w.n_names) ? base_fail_memory(err, s->w.n_names, "the pool of a simulation")
-                                                        : RP_OK;
+                                                       : RP_OK;
 }
 
 static int cluster_make_nodes(sim_cluster *s, rp_error *err) {

@@ -47,10 +47,10 @@ struct sim_node {
     uint64_t epoch, frozen_until;
     uint32_t life; /* events of earlier lives do nothing */
     bool stepping, draining;
-    sim_job *away;     /* their prefill nodes compute their prompts; any order */
+    sim_job *away;       /* their prefill nodes compute their prompts; any order */
     uint64_t link_until; /* transfers of its KV to decode nodes take its link until then */
-    sim_job *waiting;  /* by falling priority, then as they came */
-    sim_job **running; /* [n_running] */
+    sim_job *waiting;    /* by falling priority, then as they came */
+    sim_job **running;   /* [n_running] */
     int32_t n_running, n_waiting;
     double waiting_us;
     int64_t waiting_tokens;

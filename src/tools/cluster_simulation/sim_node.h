@@ -7,8 +7,8 @@
  * A step has a row for each answer and up to chunk_tokens rows of prompts, the oldest first. What arrives during a step
  * waits for its end. A frozen node does nothing, and does it afterwards; a dead one drops everything.
  *
- * If a request has a prefill node, that one computes the prompt, in a job without an answer; then the request waits here,
- * and fetches what this node lacks and that one has, as from a pool:
+ * If a request has a prefill node, that one computes the prompt, in a job without an answer; then the request waits
+ * here, and fetches what this node lacks and that one has, as from a pool:
  *
  *   arrive --prefill--> away --prefilled--> waiting
  *
@@ -19,6 +19,7 @@
 #define TOOLS_SIM_NODE_H
 
 #include "base/compiler.h"
+#include "cluster/cost.h"
 #include "cluster/journal.h"
 #include "tools/cluster_simulation/sim_cache.h"
 #include "tools/cluster_simulation/sim_clock.h"
@@ -98,7 +99,7 @@ typedef struct sim_node_totals {
     double busy_us;
     int64_t prompt_tokens, hit_tokens, answer_tokens;
     int64_t fetched_names, fetched_tokens; /* of the hits, from the pool */
-    int32_t jobs; /* now */
+    int32_t jobs;                          /* now */
     sim_cache_use cache;
 } sim_node_totals;
 sim_node_totals sim_node_total(const sim_node *n);

@@ -92,7 +92,7 @@ static void pool_touch(sim_pool *p, uint32_t id) {
 
 uint64_t sim_pool_transfer(sim_pool *p, uint64_t now_us, double us) {
     p->link_until = BASE_MAX(p->link_until, now_us) + (uint64_t)us;
-    return p->link_until + (uint64_t)p->o.fetch.rtt_us;
+    return p->link_until + (uint64_t)p->o.rtt_us;
 }
 
 void sim_pool_fetched(sim_pool *p, uint32_t id) {

@@ -1,24 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sim_pool.h: the pool that simulated nodes share, beside each node's own KV: names, of which the least recently used is
- * evicted, as by Redis. Sizes in tokens.
+/* sim_pool.h: the pool that simulated nodes share, beside each node's own KV: names, of which the least recently used
+ * is evicted, as by Redis. Sizes in tokens.
  *
  *   a node has a name   --rp_cluster_pool_writes--------> the pool's        evicted without notice
  *   a node lacks a name --fetch of all of its request---> the node's own
  *
- * Fetches of all nodes take the pool's link one after the other: 10 us for a token of 128 KiB are 105 Gbit/s. Writing is
- * not on the path of a request, and takes no time. Nodes tell the pool which of its names they use.
+ * Fetches of all nodes take the pool's link one after the other: 10 us for a token of 128 KiB are 105 Gbit/s. Writing
+ * is not on the path of a request, and takes no time. Nodes tell the pool which of its names they use.
  */
 #ifndef TOOLS_SIM_POOL_H
 #define TOOLS_SIM_POOL_H
 
-#include "cluster/cost.h"
 #include "tools/cluster_simulation/sim_workload.h"
 
 typedef struct sim_pool sim_pool;
 
 typedef struct sim_pool_options {
     int64_t tokens;
-    cluster_fetch_cost fetch;
+    double rtt_us;
     int32_t writes; /* rp_cluster_pool_writes */
 } sim_pool_options;
 

@@ -121,7 +121,8 @@ static int make_trace(sim_workload *w, const rp_cluster_simulate_options *o, con
         p->n_items = p->n_kept;
         /* Without a session: text after a system prompt that all share. */
         uint64_t session = o->trace_sessions ? o->trace_sessions[i] : 0;
-        p->session = session ? session : t->n_blocks > 1 ? base_mix64(t->blocks[1]) | 1 : 1;
+        p->session = session ? session : t->n_blocks > 1 ? base_mix64(t->blocks[1]) | 1
+                                                         : 1;
     }
     return RP_OK;
 }
