@@ -544,8 +544,8 @@ typedef struct rp_cluster_simulation {
 
     uint64_t fetched_names; /* from the pool; a trace's are its blocks */
     int64_t fetched_tokens, pool_written_tokens;
-    uint64_t apart;       /* requests with a prompt that another node computed */
-    double total_mean_ms; /* from arrival to the end of the answer */
+    uint64_t apart;     /* requests with a prompt that another node computed */
+    double e2e_mean_ms; /* end-to-end latency */
 } rp_cluster_simulation;
 
 /* trace: [n] requests of RP_CLUSTER_TRACE, else NULL. options NULL: the defaults. RP_ERR_INVALID (an option or a

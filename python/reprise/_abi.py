@@ -2525,7 +2525,7 @@ class rp_cluster_simulation(Structure):
     fetched_tokens: int
     pool_written_tokens: int
     apart: int
-    total_mean_ms: float
+    e2e_mean_ms: float
     _fields_ = [
         ("struct_size", c_uint32),
         ("nodes", c_int32),
@@ -2568,7 +2568,7 @@ class rp_cluster_simulation(Structure):
         ("fetched_tokens", c_int64),
         ("pool_written_tokens", c_int64),
         ("apart", c_uint64),
-        ("total_mean_ms", c_double),
+        ("e2e_mean_ms", c_double),
     ]
 
 

@@ -181,7 +181,7 @@ static int count_requests(const sim_cluster *s, rp_cluster_simulation *out, rp_e
     qsort(ttft, n, sizeof(*ttft), compare_u64);
     out->seconds = last > first ? (double)(last - first) / 1e6 : 0;
     out->ttft_mean_ms = n ? (double)sum / (double)n / 1e3 : 0;
-    out->total_mean_ms = n ? (double)total / (double)n / 1e3 : 0;
+    out->e2e_mean_ms = n ? (double)total / (double)n / 1e3 : 0;
     out->ttft_p50_ms = percentile_ms(ttft, n, 0.50);
     out->ttft_p90_ms = percentile_ms(ttft, n, 0.90);
     out->ttft_p99_ms = percentile_ms(ttft, n, 0.99);
