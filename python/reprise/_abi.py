@@ -238,6 +238,14 @@ RP_CLUSTER_SHARED_PREFIX = 1
 RP_CLUSTER_RETRIEVAL = 2
 RP_CLUSTER_CONVERSATIONS = 3
 
+RP_CLUSTER_POOL_SECOND_USE = 0
+RP_CLUSTER_POOL_EVICTED = 1
+RP_CLUSTER_POOL_ALWAYS = 2
+
+RP_CLUSTER_TOGETHER = 0
+RP_CLUSTER_APART = 1
+RP_CLUSTER_APART_BY_COST = 2
+
 
 class rp_error(Structure):
     code: int
@@ -2446,6 +2454,14 @@ class rp_cluster_simulate_options(Structure):
     think_s: float
     deadline_s: float
     faults: bool
+    block_tokens: int
+    trace_sessions: Any
+    pool_tokens: int
+    pool_fetch_us: float
+    pool_rtt_us: float
+    pool_writes: int
+    apart: int
+    prefill_nodes: int
     _fields_ = [
         ("struct_size", c_uint32),
         ("seed", c_uint64),
@@ -2484,6 +2500,14 @@ class rp_cluster_simulate_options(Structure):
         ("think_s", c_double),
         ("deadline_s", c_double),
         ("faults", c_bool),
+        ("block_tokens", c_int32),
+        ("trace_sessions", POINTER(c_uint64)),
+        ("pool_tokens", c_int64),
+        ("pool_fetch_us", c_double),
+        ("pool_rtt_us", c_double),
+        ("pool_writes", c_int32),
+        ("apart", c_int32),
+        ("prefill_nodes", c_int32),
     ]
 
 
@@ -2525,6 +2549,11 @@ class rp_cluster_simulation(Structure):
     router_restarts: int
     hash: int
     broken: Bytes
+    fetched_names: int
+    fetched_tokens: int
+    pool_written_tokens: int
+    apart: int
+    e2e_mean_ms: float
     _fields_ = [
         ("struct_size", c_uint32),
         ("nodes", c_int32),
@@ -2563,6 +2592,11 @@ class rp_cluster_simulation(Structure):
         ("router_restarts", c_uint64),
         ("hash", c_uint64),
         ("broken", c_char * 512),
+        ("fetched_names", c_uint64),
+        ("fetched_tokens", c_int64),
+        ("pool_written_tokens", c_int64),
+        ("apart", c_uint64),
+        ("e2e_mean_ms", c_double),
     ]
 
 
