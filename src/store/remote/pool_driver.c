@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "store/remote/pool_drivers.h"
 
-static const pool_driver_ops *const drivers[] = {&pool_folder_ops};
+static const pool_driver_ops *const drivers[] = {&pool_folder_ops, &pool_redis_ops, &pool_redis_tls_ops};
 
 int pool_driver_open(pool_driver **out, const char *address, rp_error *err) {
     char text[RP_ERROR_WHERE_BYTES];
@@ -17,7 +17,7 @@ int pool_driver_open(pool_driver **out, const char *address, rp_error *err) {
     for (size_t i = 0; i < sizeof(drivers) / sizeof(drivers[0]); i++)
         if (strncmp(address, drivers[i]->prefix, strlen(drivers[i]->prefix)) == 0)
             return drivers[i]->open(out, address, err);
-    return base_fail(err, RP_ERR_INVALID, "'%s' is not the address of a pool: use dir:/FOLDER",
+    return base_fail(err, RP_ERR_INVALID, "'%s' is not the address of a pool: use dir:/FOLDER, redis://HOST or rediss://HOST",
                      pool_address_text(address, text, sizeof(text)));
 }
 
@@ -38,6 +38,9 @@ const char *pool_cause_name(int cause) {
     case ENOSPC:
     case EDQUOT: return "no_space";
     case EPROTO: return "protocol";
+    case EAGAIN: return "not_ready";
+    case EROFS: return "read_only";
+    case EFBIG: return "too_large";
     case ECONNRESET:
     case EPIPE: return "lost";
     case EHOSTUNREACH:

@@ -5,6 +5,8 @@
 
 #include "store/remote/pool_driver.h"
 
-extern const pool_driver_ops pool_folder_ops; /* dir:/FOLDER */
+extern const pool_driver_ops pool_folder_ops;    /* dir:/FOLDER */
+extern const pool_driver_ops pool_redis_ops;     /* redis://HOST:PORT */
+extern const pool_driver_ops pool_redis_tls_ops; /* rediss://HOST:PORT */
 
 #endif
