@@ -14,6 +14,7 @@
 #include <arpa/inet.h>
 #include <gnutls/gnutls.h>
 #include <gnutls/x509.h>
+#include <stdbool.h>
 #include <string.h>
 
 #define WHY_BYTES 160
@@ -94,7 +95,8 @@ static int step_failed(redis_tls_session *s, ssize_t failed) {
     const int code = (int)failed;
     if (code == GNUTLS_E_AGAIN || code == GNUTLS_E_INTERRUPTED) return errno = EAGAIN, -1;
     snprintf(s->why, sizeof(s->why), "%s", gnutls_strerror(code));
-    errno = code == GNUTLS_E_PUSH_ERROR || code == GNUTLS_E_PULL_ERROR ? ECONNRESET : EPROTO;
+    const bool is_lost = code == GNUTLS_E_PUSH_ERROR || code == GNUTLS_E_PULL_ERROR || code == GNUTLS_E_PREMATURE_TERMINATION;
+    errno = is_lost ? ECONNRESET : EPROTO;
     if (code == GNUTLS_E_MEMORY_ERROR) errno = ENOMEM;
     if (code == GNUTLS_E_CERTIFICATE_VERIFICATION_ERROR) {
         gnutls_datum_t text = {0};
