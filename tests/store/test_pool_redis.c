@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_pool_redis.c: a pool on one Redis server: as every driver; users; a server that hangs, is killed, full, evicting,
- * flushed; hostile replies; addresses. Without redis-server the tests of a real server are skipped. */
-#define _GNU_SOURCE /* asprintf */
+/* test_pool_redis.c: a pool on one Redis server: as every driver; users; a server that hangs, is killed, full,
+ * evicting, flushed; hostile replies; addresses. Without redis-server the tests of a real server are skipped. */
+#define _GNU_SOURCE /* RTLD_NEXT */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <dlfcn.h>
 #include <errno.h>
+#include <netdb.h>
+#include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -155,7 +159,8 @@ static void users_and_passwords(void **state) {
     chmod(path, 0600);
     snprintf(address, sizeof(address), "redis://pool@127.0.0.1:%d?password_file=%s", s.port, path);
     pool_check(address);
-    static const char *const wrong[] = {"redis://127.0.0.1:%d", "redis://:wrong@127.0.0.1:%d", "redis://pool:s3cret@127.0.0.1:%d"};
+    static const char *const wrong[] = {"redis://127.0.0.1:%d", "redis://:wrong@127.0.0.1:%d",
+                                        "redis://pool:s3cret@127.0.0.1:%d"};
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         pool_driver *d = driver_of(wrong[i], s.port);
         pool_link *l = link_of(d);
@@ -222,8 +227,8 @@ static void *work_until_failure(void *arg) {
     return NULL;
 }
 
-/* Connections are killed again and again: every operation succeeds, or fails by a loss, and no get has wrong bytes. Then
- * the server is. */
+/* Connections are killed again and again: every operation succeeds, or fails by a loss, and no get has wrong bytes.
+ * Then the server is. */
 static void losses_during_operations(void **state) {
     (void)state;
     needs_redis();
@@ -252,8 +257,8 @@ static void losses_during_operations(void **state) {
     redis_server_stop(&s);
 }
 
-/* maxmemory of about one object: without eviction the second one does not fit, and nothing of it is there; with eviction
- * it is, or a part of it, whose bytes are right. */
+/* maxmemory of about one object: without eviction the second one does not fit, and nothing of it is there; with
+ * eviction it is, or a part of it, whose bytes are right. */
 static void a_full_server(void **state) {
     (void)state;
     needs_redis();
@@ -289,6 +294,38 @@ static void nobody_listens(void **state) {
     d = driver_of("redis://no-such-host.invalid:%d", 6379);
     l = link_of(d);
     pool_check_fails(l, EHOSTUNREACH, ETIMEDOUT);
+    pool_link_close(l);
+    pool_driver_close(d);
+}
+
+/* In place of the system's: a name server that does not answer until it is allowed to. */
+static pthread_mutex_t name_server = PTHREAD_MUTEX_INITIALIZER;
+
+int getaddrinfo(const char *host, const char *port, const struct addrinfo *wanted, struct addrinfo **out) {
+    int (*real)(const char *, const char *, const struct addrinfo *, struct addrinfo **) = NULL;
+    if (strcmp(host, "slow.example") == 0 && !(wanted->ai_flags & AI_NUMERICHOST)) {
+        pthread_mutex_lock(&name_server);
+        pthread_mutex_unlock(&name_server);
+        host = "localhost";
+    }
+    *(void **)&real = dlsym(RTLD_NEXT, "getaddrinfo");
+    return real(host, port, wanted, out);
+}
+
+static void a_slow_name_server(void **state) {
+    (void)state;
+    pool_driver *d = driver_of("redis://slow.example:%d", redis_server_free_port());
+    pool_link *l = link_of(d);
+    pthread_mutex_lock(&name_server);
+    pool_check_fails(l, ETIMEDOUT, ETIMEDOUT);
+    int cause = 0;
+    for (int i = 0; i < 100 && cause != EAGAIN; i++)
+        cause = try_put(l, 1, 1, 1000); /* look-ups that wait have a limit */
+    assert_int_equal(cause, EAGAIN);
+    pthread_mutex_unlock(&name_server);
+    do cause = try_put(l, 1, 1, SOON_US);
+    while (cause == EAGAIN);
+    assert_int_equal(cause, ECONNREFUSED);
     pool_link_close(l);
     pool_driver_close(d);
 }
@@ -329,12 +366,19 @@ static const hostile_case hostile_cases[] = {
     {.script = "-ASK 1 nonsense\r\n", .repeats = true, .cause = EPROTO},
     {.script = "-MOVED 1 :70000\r\n", .repeats = true, .cause = EPROTO},
     {.script = "*1\r\n", .repeats = true, .cause = EPROTO, .options = "?cluster=yes"},
-    {.script = "*1\r\n*4\r\n:0\r\n:16383\r\n*3\r\n$9\r\n127.0.0.1\r\n:1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n",
-     .cause = EPROTO, .options = "?cluster=yes"},
+    {.script = "*1\r\n*4\r\n:0\r\n:16383\r\n*3\r\n$9\r\n127.0.0.1\r\n:1\r\n"
+               "*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n",
+     .cause = EPROTO,
+     .options = "?cluster=yes"},
     {.script = "*16385\r\n", .cause = EPROTO, .options = "?cluster=yes"},
     {.script = "*1\r\n*3\r\n:0\r\n:16384\r\n*2\r\n$1\r\nh\r\n:1\r\n", .cause = EPROTO, .options = "?cluster=yes"},
-    {.script = "*1\r\n*3\r\n:0\r\n:1\r\n*2\r\n$1000000000\r\n", .holds = true, .cause = EPROTO, .options = "?cluster=yes"},
-    {.script = "*1\r\n*3\r\n:0\r\n:1\r\n*1000000000\r\n$1\r\nh\r\n:1\r\n:1\r\n:1\r\n", .holds = true, .cause = ETIMEDOUT,
+    {.script = "*1\r\n*3\r\n:0\r\n:1\r\n*2\r\n$1000000000\r\n",
+     .holds = true,
+     .cause = EPROTO,
+     .options = "?cluster=yes"},
+    {.script = "*1\r\n*3\r\n:0\r\n:1\r\n*1000000\r\n$1\r\nh\r\n:1\r\n:1\r\n:1\r\n",
+     .holds = true,
+     .cause = ETIMEDOUT,
      .options = "?cluster=yes"},
     {.script = "-ERR This instance has cluster support disabled\r\n", .cause = EPROTO, .options = "?cluster=yes"},
     {.script = "*-1\r\n", .cause = ENOENT, .options = "?sentinel=m"},
@@ -353,7 +397,7 @@ static void hostile_replies(void **state) {
         snprintf(address, sizeof(address), "redis://127.0.0.1:%%d%s", c->options ? c->options : "");
         pool_driver *d = driver_of(address, s.port);
         pool_link *l = link_of(d);
-                pool_check_fails(l, c->cause, c->or_cause ? c->or_cause : c->cause);
+        pool_check_fails(l, c->cause, c->or_cause ? c->or_cause : c->cause);
         pool_link_close(l);
         pool_driver_close(d);
         scripted_server_stop(&s);
@@ -366,7 +410,8 @@ static void addresses_are_read(void **state) {
     (void)state;
     redis_address a;
     rp_error err = {0};
-    must(redis_address_parse(&a, "redis://[::1],b.example:7000,c/12?sentinel=my%20master&ttl=60&prefix=x:", &err), &err);
+    must(redis_address_parse(&a, "redis://[::1],b.example:7000,c/12?sentinel=my%20master&ttl=60&prefix=x:", &err),
+         &err);
     assert_int_equal(a.n_hosts, 3);
     assert_string_equal(a.hosts[0].name, "::1");
     assert_int_equal(a.hosts[0].port, 26379);
@@ -477,6 +522,7 @@ int main(void) {
         cmocka_unit_test(wrong_addresses_are_refused),
         cmocka_unit_test(slots_are_those_of_the_specification),
         cmocka_unit_test(nobody_listens),
+        cmocka_unit_test(a_slow_name_server),
         cmocka_unit_test(hostile_replies),
         cmocka_unit_test(every_failing_allocation_is_reported),
         cmocka_unit_test(it_is_a_driver),

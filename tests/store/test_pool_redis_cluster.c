@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_pool_redis_cluster.c: a pool on Redis over TLS; on a cluster of three masters, while slots migrate and after a node
- * is lost; on a master that Sentinels replace. Skipped without redis-server, redis-sentinel or openssl. */
+/* test_pool_redis_cluster.c: a pool on Redis over TLS; on a cluster of three masters, while slots migrate and after a
+ * node is lost; on a master that Sentinels replace. Skipped without redis-server, redis-sentinel or openssl. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <errno.h>
@@ -87,9 +87,11 @@ static void run_in(const char *folder, const char *command) {
 static void make_certificates(const char *folder) {
     run_in(folder, "openssl req -x509 " NEW_KEY " -keyout ca.key -out ca.pem -subj /CN=ca");
     run_in(folder, "openssl req -x509 " NEW_KEY " -keyout other.key -out other.pem -subj /CN=other");
-    run_in(folder, "openssl req -x509 -CA ca.pem -CAkey ca.key " NEW_KEY " -keyout server.key -out server.pem -subj /CN=server"
-                   " -addext subjectAltName=IP:127.0.0.1");
-    run_in(folder, "openssl req -x509 -CA ca.pem -CAkey ca.key " NEW_KEY " -keyout client.key -out client.pem -subj /CN=client");
+    run_in(folder,
+           "openssl req -x509 -CA ca.pem -CAkey ca.key " NEW_KEY " -keyout server.key -out server.pem -subj /CN=server"
+           " -addext subjectAltName=IP:127.0.0.1");
+    run_in(folder, "openssl req -x509 -CA ca.pem -CAkey ca.key " NEW_KEY
+                   " -keyout client.key -out client.pem -subj /CN=client");
 }
 
 static void check_refused(const char *format, int port, const char *folder, int cause, int or_cause) {
@@ -117,18 +119,22 @@ static void over_tls(void **state) {
         skip();
     }
     pool_driver_close(d);
-    snprintf(options, sizeof(options), "--port 0 --tls-port %%d --tls-ca-cert-file %s/ca.pem --tls-cert-file %s/server.pem"
-                                       " --tls-key-file %s/server.key", folder, folder, folder);
+    snprintf(options, sizeof(options),
+             "--port 0 --tls-port %%d --tls-ca-cert-file %s/ca.pem --tls-cert-file %s/server.pem"
+             " --tls-key-file %s/server.key",
+             folder, folder, folder);
     redis_server_start(&s, options);
     redis_server_start(&plain, "--port %d");
-    snprintf(address, sizeof(address), "rediss://127.0.0.1:%d?ca=%s/ca.pem&cert=%s/client.pem&key=%s/client.key", s.port,
-             folder, folder, folder);
+    snprintf(address, sizeof(address), "rediss://127.0.0.1:%d?ca=%s/ca.pem&cert=%s/client.pem&key=%s/client.key",
+             s.port, folder, folder, folder);
     pool_check(address);
     check_refused("rediss://127.0.0.1:%d?ca=%s/other.pem", s.port, folder, EACCES, EACCES);
-    check_refused("rediss://127.0.0.1:%d", s.port, folder, EACCES, EACCES); /* the system's certificates */
-    check_refused("rediss://localhost:%d?ca=%s/ca.pem", s.port, folder, EACCES, EACCES); /* another name */
-    check_refused("rediss://127.0.0.1:%d?ca=%s/ca.pem", s.port, folder, EACCES, ECONNRESET); /* no certificate */
-    check_refused("rediss://127.0.0.1:%d?ca=%s/ca.pem", plain.port, folder, EPROTO, ETIMEDOUT); /* it waits for the end of a line */
+    /* The system's certificates; another name; no certificate of the client. */
+    check_refused("rediss://127.0.0.1:%d", s.port, folder, EACCES, EACCES);
+    check_refused("rediss://localhost:%d?ca=%s/ca.pem", s.port, folder, EACCES, EACCES);
+    check_refused("rediss://127.0.0.1:%d?ca=%s/ca.pem", s.port, folder, EACCES, ECONNRESET);
+    /* Without TLS a server waits for the end of a line. */
+    check_refused("rediss://127.0.0.1:%d?ca=%s/ca.pem", plain.port, folder, EPROTO, ETIMEDOUT);
     check_refused("redis://127.0.0.1:%d", s.port, folder, EPROTO, ECONNRESET);
     d = driver_of(address);
     pool_link *l = link_of(d);
@@ -143,7 +149,8 @@ static void over_tls(void **state) {
     pool_driver_close(d);
     snprintf(address, sizeof(address), "rediss://127.0.0.1?ca=%s/absent.pem", folder);
     assert_int_equal(pool_driver_open(&d, address, &err), RP_ERR_IO);
-    snprintf(address, sizeof(address), "rediss://127.0.0.1?ca=%s/ca.pem&cert=%s/client.pem&key=%s/ca.key", folder, folder, folder);
+    snprintf(address, sizeof(address), "rediss://127.0.0.1?ca=%s/ca.pem&cert=%s/client.pem&key=%s/ca.key", folder,
+             folder, folder);
     assert_int_equal(pool_driver_open(&d, address, &err), RP_ERR_IO);
     redis_server_stop(&s);
     redis_server_stop(&plain);
@@ -160,8 +167,10 @@ typedef struct cluster {
 static void cluster_start(cluster *c) {
     char options[LINE_BYTES], command[LINE_BYTES];
     for (int i = 0; i < N_NODES; i++) {
-        snprintf(options, sizeof(options), "--port %%d --cluster-enabled yes --cluster-port %d --cluster-node-timeout 2000"
-                                           " --cluster-require-full-coverage no", redis_server_free_port());
+        snprintf(options, sizeof(options),
+                 "--port %%d --cluster-enabled yes --cluster-port %d --cluster-node-timeout 2000"
+                 " --cluster-require-full-coverage no",
+                 redis_server_free_port());
         redis_server_start(&c->nodes[i], options);
         snprintf(c->ids[i], sizeof(c->ids[i]), "%s", redis_server_ask(c->nodes[i].port, "", "cluster myid"));
         snprintf(command, sizeof(command), "cluster addslotsrange %d %d", i * N_SLOTS_EACH,
@@ -255,8 +264,9 @@ typedef struct resharding {
 static void *reshard(void *arg) {
     resharding *r = arg;
     char line[LINE_BYTES];
-    snprintf(line, sizeof(line), "redis-cli --cluster reshard 127.0.0.1:%d --cluster-from %s --cluster-to %s --cluster-slots 300"
-                                 " --cluster-yes >/dev/null 2>&1",
+    snprintf(line, sizeof(line),
+             "redis-cli --cluster reshard 127.0.0.1:%d --cluster-from %s --cluster-to %s --cluster-slots 300"
+             " --cluster-yes >/dev/null 2>&1",
              r->cluster->nodes[0].port, r->cluster->ids[0], r->cluster->ids[1]);
     const bool is_done = system(line) == 0;
     r->is_over = true;
@@ -323,8 +333,9 @@ static void on_a_cluster(void **state) {
     cluster c;
     char address[ADDRESS_BYTES];
     cluster_start(&c);
-    snprintf(address, sizeof(address), "redis://127.0.0.1:%d,127.0.0.1:%d?cluster=yes", redis_server_free_port(), c.nodes[1].port);
-    pool_check(address); /* the first seed is not there */
+    snprintf(address, sizeof(address), "redis://127.0.0.1:%d,127.0.0.1:%d?cluster=yes", redis_server_free_port(),
+             c.nodes[1].port);
+    pool_check(address);                                                         /* the first seed is not there */
     snprintf(address, sizeof(address), "redis://127.0.0.1:%d", c.nodes[0].port); /* it turns out to be one */
     pool_check(address);
     check_migrating_slot(&c, address);
@@ -372,18 +383,21 @@ static void with_sentinels(void **state) {
     redis_server master, replica, sentinel;
     char line[LINE_BYTES], address[ADDRESS_BYTES];
     redis_server_start(&master, "--port %d --requirepass s3cret --masterauth s3cret --repl-diskless-sync-delay 0");
-    snprintf(line, sizeof(line), "--port %%d --requirepass s3cret --masterauth s3cret --replicaof 127.0.0.1 %d", master.port);
+    snprintf(line, sizeof(line), "--port %%d --requirepass s3cret --masterauth s3cret --replicaof 127.0.0.1 %d",
+             master.port);
     redis_server_start(&replica, line);
     redis_server_await(replica.port, "-a s3cret", "info replication", "master_link_status:up");
-    snprintf(line, sizeof(line), "requirepass watch\nsentinel monitor pool 127.0.0.1 %d 1\nsentinel auth-pass pool s3cret\n"
-                                 "sentinel down-after-milliseconds pool 500\nsentinel failover-timeout pool 3000\n", master.port);
+    snprintf(line, sizeof(line),
+             "requirepass watch\nsentinel monitor pool 127.0.0.1 %d 1\nsentinel auth-pass pool s3cret\n"
+             "sentinel down-after-milliseconds pool 500\nsentinel failover-timeout pool 3000\n",
+             master.port);
     redis_sentinel_start(&sentinel, line);
     redis_server_await(sentinel.port, "-a watch", "sentinel replicas pool", "master-link-status\nok");
     check_refused("redis://:s3cret@127.0.0.1:%d?sentinel=pool&prefix=x%.0s", sentinel.port, "", EACCES, EACCES);
     redis_server_ask(sentinel.port, "-a watch", "acl setuser default '>s3cret'");
     check_refused("redis://:s3cret@127.0.0.1:%d?sentinel=other&prefix=x%.0s", sentinel.port, "", ENOENT, ENOENT);
-    snprintf(address, sizeof(address), "redis://:s3cret@127.0.0.1:%d,127.0.0.1:%d/2?sentinel=pool", redis_server_free_port(),
-             sentinel.port);
+    snprintf(address, sizeof(address), "redis://:s3cret@127.0.0.1:%d,127.0.0.1:%d/2?sentinel=pool",
+             redis_server_free_port(), sentinel.port);
     pool_check(address);
     pool_driver *d = driver_of(address);
     pool_link *l = link_of(d), *writer = link_of(d);
@@ -425,6 +439,7 @@ int main(void) {
         bytes[i] = (uint8_t)(i * 37 + i / 255);
         other_bytes[i] = (uint8_t)(i * 91 + i / 253);
     }
-    is_here = redis_server_is_here("redis-server") && redis_server_is_here("redis-sentinel") && redis_server_is_here("openssl");
+    is_here = redis_server_is_here("redis-server") && redis_server_is_here("redis-sentinel") &&
+              redis_server_is_here("openssl");
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

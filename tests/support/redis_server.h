@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* redis_server.h: servers of Debian's redis-server and redis-sentinel, and a scripted one, each a process or a thread of the
- * test, on a port of its own of 127.0.0.1. */
+/* redis_server.h: servers of Debian's redis-server and redis-sentinel, and a scripted one, each a process or a thread
+ * of the test, on a port of its own of 127.0.0.1. */
 #ifndef SUPPORT_REDIS_SERVER_H
 #define SUPPORT_REDIS_SERVER_H
 
@@ -25,9 +25,9 @@ void redis_server_start(redis_server *s, const char *options);
 /* The same for a Sentinel, with lines of its configuration. */
 void redis_sentinel_start(redis_server *s, const char *configuration);
 void redis_server_signal(const redis_server *s, int signal);
-void redis_server_kill(redis_server *s);                     /* SIGKILL, and waits */
+void redis_server_kill(redis_server *s);                         /* SIGKILL, and waits */
 void redis_server_restart(redis_server *s, const char *options); /* after a kill, on the same port */
-void redis_server_stop(redis_server *s);                     /* also its folder; a killed one is fine */
+void redis_server_stop(redis_server *s);                         /* also its folder; a killed one is fine */
 int redis_server_free_port(void);
 
 /* A command by redis-cli: its reply, of at most 64 KiB, static. options: of redis-cli, as "-a secret". */

@@ -17,7 +17,8 @@ int pool_driver_open(pool_driver **out, const char *address, rp_error *err) {
     for (size_t i = 0; i < sizeof(drivers) / sizeof(drivers[0]); i++)
         if (strncmp(address, drivers[i]->prefix, strlen(drivers[i]->prefix)) == 0)
             return drivers[i]->open(out, address, err);
-    return base_fail(err, RP_ERR_INVALID, "'%s' is not the address of a pool: use dir:/FOLDER, redis://HOST or rediss://HOST",
+    return base_fail(err, RP_ERR_INVALID,
+                     "'%s' is not the address of a pool: use dir:/FOLDER, redis://HOST or rediss://HOST",
                      pool_address_text(address, text, sizeof(text)));
 }
 

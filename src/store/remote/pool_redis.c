@@ -8,9 +8,9 @@
  *   object of 2.5 chunks   PREFIX{NAME}:0   PREFIX{NAME}:1   PREFIX{NAME}:2 (shorter)      an empty one: an empty :0
  *
  * put     A transaction of all chunks, from the last one to the first, which also removes the chunk after the last one:
- *         readers see the old object or the new one, and never a chunk of a longer old object after the new one. If there
- *         was such a chunk, the rest of the longer object is removed afterwards; a failure until then leaves chunks that
- *         no reader reaches until they are evicted, expire, or the object is removed.
+ *         readers see the old object or the new one, and never a chunk of a longer old object after the new one. If
+ *         there was such a chunk, the rest of the longer object is removed afterwards; a failure until then leaves
+ *         chunks that no reader reaches until they are evicted, expire, or the object is removed.
  * get     GETRANGE of each chunk of a range, and EXISTS of chunk 0, because the range of an absent key is empty, too. A
  *         range ends at the first chunk that is shorter than it should be. The chunks of a range are not read in one
  *         transaction: a writer between two of them gives a mixture, which the reader's checksums detect.
@@ -30,8 +30,8 @@
 #include "store/remote/redis_batch.h"
 
 #define MAX_CHUNKS (REDIS_MAX_CALLS - 1) /* of an object: about 511 MiB */
-#define BATCH_BYTES ((size_t)16 << 20) /* of replies that are asked for at once: a server has them in its memory */
-#define GROUP 64                       /* chunks that are removed at once */
+#define BATCH_BYTES ((size_t)16 << 20)   /* of replies that are asked for at once: a server has them in its memory */
+#define GROUP 64                         /* chunks that are removed at once */
 
 typedef struct pool_redis {
     pool_driver base;
@@ -75,7 +75,9 @@ static int run_reading(reading *g) {
         for (size_t k = call->range; k < call->range + call->n_ranges; k++) g->ranges[k].found |= call->result > 0;
         if (call->kind != REDIS_GETRANGE) continue;
         pool_range *r = &g->ranges[call->range];
-        if ((uint8_t *)r->bytes + r->got == call->bytes) r->got += (size_t)call->result; /* no chunk before it was short */
+        BASE_ASSERT((uint64_t)call->result <= call->n && r->got + call->n <= r->n);
+        if ((uint8_t *)r->bytes + r->got == call->bytes)
+            r->got += (size_t)call->result; /* no chunk before it was short */
     }
     b->n = 0;
     g->exists = NULL;
@@ -156,8 +158,9 @@ static int pool_redis_put(pool_link *l, const char *name, const struct iovec *pi
     for (int i = 0; i < n_pieces; i++) b->n_bytes += pieces[i].iov_len;
     const uint64_t n_chunks = BASE_MAX((b->n_bytes + REDIS_CHUNK_BYTES - 1) / REDIS_CHUNK_BYTES, 1);
     if (n_chunks > MAX_CHUNKS) {
-        const int rc = base_fail(err, RP_ERR_IO, "an object of %llu bytes is too large for a pool on Redis: at most %llu",
-                                 (unsigned long long)b->n_bytes, (unsigned long long)MAX_CHUNKS * REDIS_CHUNK_BYTES);
+        const int rc =
+            base_fail(err, RP_ERR_IO, "an object of %llu bytes is too large for a pool on Redis: at most %llu",
+                      (unsigned long long)b->n_bytes, (unsigned long long)MAX_CHUNKS * REDIS_CHUNK_BYTES);
         errno = EFBIG;
         return rc;
     }

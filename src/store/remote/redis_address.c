@@ -58,7 +58,10 @@ static int text_decode(text t, const char *what, char **out, rp_error *err) {
         }
         const int high = i + 2 < t.n ? hex_digit(t.at[i + 1]) : -1, low = i + 2 < t.n ? hex_digit(t.at[i + 2]) : -1;
         if (high < 0 || low < 0 || high + low == 0)
-            return *word = '\0', base_fail(err, RP_ERR_INVALID, "%s of a pool's address has a %% that two digits of a byte must follow: write %%25 for %%", what);
+            return *word = '\0',
+                   base_fail(err, RP_ERR_INVALID,
+                             "%s of a pool's address has a %% that two digits of a byte must follow: write %%25 for %%",
+                             what);
         *word++ = (char)(high * 16 + low);
         i += 2;
     }
@@ -97,8 +100,9 @@ static int read_host(redis_address *a, text t, rp_error *err) {
         else name = (text){t.at + 1, (size_t)(close - t.at) - 1};
     }
     if (!is_host_name(name, close != NULL))
-        return base_fail(err, RP_ERR_INVALID, "host %d of a pool's address is not the name of a host: use " EXPECTED ", with "
-                                              "%%2F, %%3F and %%40 for /, ? and @ in a password",
+        return base_fail(err, RP_ERR_INVALID,
+                         "host %d of a pool's address is not the name of a host: use " EXPECTED ", with "
+                         "%%2F, %%3F and %%40 for /, ? and @ in a password",
                          a->n_hosts + 1);
     if (colon && (!text_number((text){colon + 1, t.n - (size_t)(colon + 1 - t.at)}, UINT16_MAX, &port) || port == 0))
         return base_fail(err, RP_ERR_INVALID, "the port of host %d of a pool's address is not a number of 1 to 65535",
@@ -126,17 +130,20 @@ static int read_hosts(redis_address *a, text t, rp_error *err) {
 /* ---- options ---- */
 
 /* Two of them are no words. */
-static const char *const option_names[] = {"cluster", "ttl", "sentinel", "prefix", "password_file", "ca", "cert", "key"};
+static const char *const option_names[] = {"cluster", "ttl", "sentinel", "prefix",
+                                           "password_file", "ca", "cert", "key"};
 #define N_OPTIONS (sizeof(option_names) / sizeof(option_names[0]))
 
 static int read_option(redis_address *a, text name, text value, unsigned *seen, rp_error *err) {
     static const char *const modes[] = {"auto", "yes", "no"};
-    char **const words[N_OPTIONS] = {NULL, NULL, &a->sentinel, &a->prefix, &a->password_file, &a->ca, &a->cert, &a->key};
+    char **const words[N_OPTIONS] = {NULL, NULL, &a->sentinel, &a->prefix, &a->password_file,
+                                     &a->ca, &a->cert, &a->key};
     size_t k = 0;
     while (k < N_OPTIONS && !text_is(name, option_names[k])) k++;
     if (k == N_OPTIONS)
-        return base_fail(err, RP_ERR_INVALID, "'%.*s' is not an option of a pool on Redis: use cluster, sentinel, prefix, "
-                                              "ttl, password_file, ca, cert, key",
+        return base_fail(err, RP_ERR_INVALID,
+                         "'%.*s' is not an option of a pool on Redis: use cluster, sentinel, prefix, "
+                         "ttl, password_file, ca, cert, key",
                          name.n > 40 ? 40 : (int)name.n, name.at);
     if (*seen & 1u << k)
         return base_fail(err, RP_ERR_INVALID, "option '%s' of a pool's address is given twice", option_names[k]);
@@ -173,12 +180,14 @@ static int check_settings(const redis_address *a, rp_error *err) {
     if (a->cluster == REDIS_CLUSTER_YES && a->sentinel) wrong = "cluster=yes and sentinel exclude each other";
     else if (a->cluster == REDIS_CLUSTER_YES && a->db > 0) wrong = "a cluster has database 0 alone";
     else if (a->password && a->password_file) wrong = "a password and password_file exclude each other";
-    else if (a->user && !a->password && !a->password_file) wrong = "a user needs a password: USER:PASSWORD@, or password_file";
+    else if (a->user && !a->password && !a->password_file)
+        wrong = "a user needs a password: USER:PASSWORD@, or password_file";
     else if (!a->is_tls && (a->ca || a->cert || a->key)) wrong = "ca, cert and key are of TLS: use rediss://";
     else if (!a->cert != !a->key) wrong = "cert and key need each other";
     else if (a->prefix && strlen(a->prefix) > REDIS_MAX_PREFIX) wrong = "prefix has more than 64 bytes";
     for (const char *c = a->prefix ? a->prefix : ""; *c; c++) /* braces would choose the node of a key */
-        if (*c <= ' ' || *c > '~' || *c == '{' || *c == '}') wrong = "prefix has a space, a brace or no printable ASCII";
+        if (*c <= ' ' || *c > '~' || *c == '{' || *c == '}')
+            wrong = "prefix has a space, a brace or no printable ASCII";
     return wrong ? base_fail(err, RP_ERR_INVALID, "the address of a pool on Redis: %s", wrong) : RP_OK;
 }
 

@@ -4,8 +4,8 @@
  *   redis://[USER:PASSWORD@]HOST[:PORT][,HOST[:PORT]]...[/DB][?NAME=VALUE[&NAME=VALUE]...]
  *   rediss://...                                                                     the same over TLS
  *
- *   cluster=auto      one server, or a cluster as soon as an answer redirects (the default); yes: a cluster; no: an answer
- *                     that redirects is an error
+ *   cluster=auto      one server, or a cluster as soon as an answer redirects (the default); yes: a cluster; no: an
+ *                     answer that redirects is an error
  *   sentinel=NAME     the hosts are Sentinels (port 26379), which know the master of that name
  *   prefix=TEXT       before the names of keys: "reprise:"
  *   ttl=SECONDS       time to live of an object; 0: no limit (the default)
@@ -13,8 +13,8 @@
  *   ca=F              TLS: certificates that are trusted, instead of the system's
  *   cert=F, key=F     TLS: a certificate of this client, and its key
  *
- * Several hosts are seeds of a cluster, Sentinels, or addresses of one server, which are tried in turn. A host that is an
- * IPv6 address is in brackets. User, password and values are percent-decoded. */
+ * Several hosts are seeds of a cluster, Sentinels, or addresses of one server, which are tried in turn. A host that is
+ * an IPv6 address is in brackets. User, password and values are percent-decoded. */
 #ifndef STORE_REDIS_ADDRESS_H
 #define STORE_REDIS_ADDRESS_H
 
@@ -26,9 +26,9 @@
 #define REDIS_SCHEME "redis://"
 #define REDIS_TLS_SCHEME "rediss://"
 #define REDIS_MAX_HOSTS 16
-#define REDIS_HOST_BYTES 256   /* of a name of DNS, and its NUL */
+#define REDIS_HOST_BYTES 256 /* of a name of DNS, and its NUL */
 #define REDIS_MAX_PREFIX 64
-#define REDIS_MAX_WORD 1024    /* a user, a password, the name of a master, a path */
+#define REDIS_MAX_WORD 1024       /* a user, a password, the name of a master, a path */
 #define REDIS_MAX_TTL_S 315360000 /* ten years: Redis refuses times that overflow */
 
 typedef struct redis_host {

@@ -59,6 +59,7 @@ static int add_command(redis_batch *b, const redis_call *call) {
     const char *prefix = b->nodes.address->prefix ? b->nodes.address->prefix : DEFAULT_PREFIX;
     const uint32_t ttl_s = b->nodes.address->ttl_s;
     char key[KEY_BYTES], from[24], to[24];
+    BASE_ASSERT(call->kind != REDIS_GETRANGE || (call->n > 0 && call->from + call->n <= REDIS_CHUNK_BYTES));
     const int n_key = snprintf(key, sizeof(key), "%s{%s}:%" PRIu64, prefix, call->name, call->chunk);
     int n_from, n_to;
     switch (call->kind) {
@@ -67,11 +68,12 @@ static int add_command(redis_batch *b, const redis_call *call) {
     case REDIS_GETRANGE:
         n_from = snprintf(from, sizeof(from), "%zu", call->from);
         n_to = snprintf(to, sizeof(to), "%zu", call->from + call->n - 1);
-        return base_buffer_printf(&b->text, "*4\r\n$8\r\nGETRANGE\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n", n_key, key,
-                                  n_from, from, n_to, to);
+        return base_buffer_printf(&b->text, "*4\r\n$8\r\nGETRANGE\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n", n_key,
+                                  key, n_from, from, n_to, to);
     case REDIS_SET: break;
     }
-    return base_buffer_printf(&b->text, "*%d\r\n$3\r\nSET\r\n$%d\r\n%s\r\n$%zu\r\n", ttl_s > 0 ? 5 : 3, n_key, key, call->n);
+    return base_buffer_printf(&b->text, "*%d\r\n$3\r\nSET\r\n$%d\r\n%s\r\n$%zu\r\n", ttl_s > 0 ? 5 : 3, n_key, key,
+                              call->n);
 }
 
 static int flush(redis_batch *b, redis_connection *c, uint64_t deadline_us, rp_error *err) {
@@ -81,7 +83,8 @@ static int flush(redis_batch *b, redis_connection *c, uint64_t deadline_us, rp_e
 }
 
 /* The text so far and n bytes of the object, without copies of these. */
-static int send_bytes(redis_batch *b, redis_connection *c, uint64_t offset, size_t n, uint64_t deadline_us, rp_error *err) {
+static int send_bytes(redis_batch *b, redis_connection *c, uint64_t offset, size_t n, uint64_t deadline_us,
+                      rp_error *err) {
     struct iovec out[BASE_IO_MAX_PIECES] = {{b->text.data, b->text.len}};
     int n_out = 1, rc = RP_OK;
     for (const struct iovec *piece = b->pieces; n > 0 && !rc; offset -= BASE_MIN(offset, piece->iov_len), piece++) {
@@ -101,6 +104,7 @@ static int send_bytes(redis_batch *b, redis_connection *c, uint64_t offset, size
 static int send_call(redis_batch *b, redis_connection *c, redis_call *call, uint64_t deadline_us, rp_error *err) {
     const uint64_t offset = call->chunk * REDIS_CHUNK_BYTES;
     int rc = RP_OK;
+    BASE_ASSERT(call->kind != REDIS_SET || offset <= b->n_bytes);
     if (call->kind == REDIS_SET) call->n = (size_t)BASE_MIN(b->n_bytes - offset, REDIS_CHUNK_BYTES);
     if (call->ask) rc = base_buffer_append_str(&b->text, "*1\r\n$6\r\nASKING\r\n");
     if (!rc) rc = add_command(b, call);
@@ -136,9 +140,11 @@ static int send_to(redis_batch *b, redis_node *node, bool is_transaction, uint64
 /* ---- replies ---- */
 
 /* The reply of a call that is no error. */
-static int read_result(redis_call *call, redis_connection *c, const redis_token *t, uint64_t deadline_us, rp_error *err) {
+static int read_result(redis_call *call, redis_connection *c, const redis_token *t, uint64_t deadline_us,
+                       rp_error *err) {
     switch (call->kind) {
-    case REDIS_EXISTS: case REDIS_UNLINK:
+    case REDIS_EXISTS:
+    case REDIS_UNLINK:
         call->result = t->n;
         if (t->type != ':' || t->n < 0 || t->n > 1) return redis_fail_protocol(c, "0 or 1 was expected", err);
         return RP_OK;
@@ -153,7 +159,8 @@ static int read_result(redis_call *call, redis_connection *c, const redis_token 
 }
 
 /* An error of a call that is not in a transaction. *is_refusal: the connection can be used. */
-static int read_refusal(redis_batch *b, redis_call *call, redis_connection *c, const char *text, bool *is_refusal, rp_error *err) {
+static int read_refusal(redis_batch *b, redis_call *call, redis_connection *c, const char *text, bool *is_refusal,
+                        rp_error *err) {
     redis_redirection what;
     redis_node *node;
     const int rc = redis_nodes_redirect(&b->nodes, c, text, &what, &node, err);
@@ -165,6 +172,7 @@ static int read_refusal(redis_batch *b, redis_call *call, redis_connection *c, c
 }
 
 static int read_reply(redis_batch *b, redis_call *call, bool *is_refusal, uint64_t deadline_us, rp_error *err) {
+    BASE_ASSERT(call->is_sent && call->node->connection);
     redis_connection *c = call->node->connection;
     redis_token t;
     int rc = RP_OK;
@@ -208,8 +216,8 @@ static void attempt(redis_batch *b, uint64_t deadline_us, failure *f) {
     }
 }
 
-/* Replies: OK, QUEUED of each call, and an array of their results; or errors, the first of which is the reason, copied to
- * why. */
+/* Replies: OK, QUEUED of each call, and an array of their results; or errors, the first of which is the reason, copied
+ * to why. */
 static int read_transaction(redis_batch *b, redis_connection *c, char why[REDIS_MAX_LINE], uint64_t deadline_us,
                             rp_error *err) {
     redis_token t;
@@ -217,10 +225,12 @@ static int read_transaction(redis_batch *b, redis_connection *c, char why[REDIS_
     for (size_t i = 0; i < b->n + 2 && !rc; i++) {
         rc = redis_read_token(c, &t, deadline_us, err);
         if (!rc && t.type == '-' && !why[0]) snprintf(why, REDIS_MAX_LINE, "%s", t.text[0] ? t.text : "an error");
-        if (!rc && i < b->n + 1 && (t.type == '$' || t.type == '*')) rc = redis_fail_protocol(c, "QUEUED was expected", err);
+        if (!rc && i < b->n + 1 && (t.type == '$' || t.type == '*'))
+            rc = redis_fail_protocol(c, "QUEUED was expected", err);
     }
     if (rc || t.type == '-') return rc;
-    if (t.type != '*' || t.n != (int64_t)b->n) return redis_fail_protocol(c, "results of a transaction were expected", err);
+    if (t.type != '*' || t.n != (int64_t)b->n)
+        return redis_fail_protocol(c, "results of a transaction were expected", err);
     for (size_t i = 0; i < b->n && !rc; i++) {
         rc = redis_read_token(c, &t, deadline_us, err);
         if (!rc && t.type == '-' && !why[0]) snprintf(why, REDIS_MAX_LINE, "%s", t.text[0] ? t.text : "an error");

@@ -29,9 +29,21 @@ static int cause_of(const char *text) {
         const char *word;
         int cause;
     } causes[] = {
-        {"OOM", ENOSPC}, {"NOAUTH", EACCES}, {"WRONGPASS", EACCES}, {"NOPERM", EACCES}, {"DENIED", EACCES},
-        {"LOADING", EAGAIN}, {"CLUSTERDOWN", EAGAIN}, {"TRYAGAIN", EAGAIN}, {"MASTERDOWN", EAGAIN}, {"BUSY", EAGAIN},
-        {"NOREPLICAS", EAGAIN}, {"ERR max number of clients", EAGAIN}, {"READONLY", EROFS}, {"MISCONF", EIO}};
+        {"OOM", ENOSPC},
+        {"NOAUTH", EACCES},
+        {"WRONGPASS", EACCES},
+        {"NOPERM", EACCES},
+        {"DENIED", EACCES},
+        {"LOADING", EAGAIN},
+        {"CLUSTERDOWN", EAGAIN},
+        {"TRYAGAIN", EAGAIN},
+        {"MASTERDOWN", EAGAIN},
+        {"BUSY", EAGAIN},
+        {"NOREPLICAS", EAGAIN},
+        {"ERR max number of clients", EAGAIN},
+        {"READONLY", EROFS},
+        {"MISCONF", EIO},
+    };
     for (size_t i = 0; i < sizeof(causes) / sizeof(causes[0]); i++)
         if (strncmp(text, causes[i].word, strlen(causes[i].word)) == 0) return causes[i].cause;
     return EPROTO;
@@ -98,6 +110,7 @@ int redis_read_token(redis_connection *c, redis_token *out, uint64_t deadline_us
     size_t n = 0;
     const int rc = read_line(c, &line, &n, deadline_us, err);
     if (rc) return rc;
+    BASE_ASSERT(c->begin <= c->end && c->end <= REDIS_IN_BYTES);
     *out = (redis_token){.type = line[0], .text = n > 0 ? line + 1 : line};
     if (out->type == '+' || out->type == '-') return RP_OK;
     if (out->type != ':' && out->type != '$' && out->type != '*')
@@ -109,6 +122,7 @@ int redis_read_token(redis_connection *c, redis_token *out, uint64_t deadline_us
 
 /* Bytes into *at, and what follows them into c->in, in one call of the system. */
 int redis_read_bytes(redis_connection *c, void *bytes, size_t n, uint64_t deadline_us, rp_error *err) {
+    BASE_ASSERT(c->begin <= c->end && c->end <= REDIS_IN_BYTES);
     char *to = bytes, end[2];
     size_t left = n, n_here = BASE_MIN(left, c->end - c->begin);
     if (n_here > 0) memcpy(to, c->in + c->begin, n_here);
@@ -177,6 +191,7 @@ int redis_skip(redis_connection *c, int *left, uint64_t deadline_us, rp_error *e
 /* ---- sending ---- */
 
 int redis_command(base_buffer *out, int n, const char *const *words) {
+    BASE_ASSERT(n > 0);
     int rc = base_buffer_printf(out, "*%d\r\n", n);
     for (int i = 0; i < n && !rc; i++) rc = base_buffer_printf(out, "$%zu\r\n%s\r\n", strlen(words[i]), words[i]);
     return rc;

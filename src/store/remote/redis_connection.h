@@ -7,9 +7,9 @@
  *   socket -> in[64 KiB] -> lines: "+OK", "-ERR ...", ":1", "$SIZE", "*COUNT"
  *        \--> the caller's memory: bytes of a "$SIZE"
  *
- * A reply is read token by token, each at most once: nothing is allocated for it, and its reader decides what it accepts.
- * A reply that breaks the protocol, or a limit, is RP_ERR_IO with EPROTO. After any error a connection can only be closed:
- * what follows in it is unknown. One thread at a time. */
+ * A reply is read token by token, each at most once: nothing is allocated for it, and its reader decides what it
+ * accepts. A reply that breaks the protocol, or a limit, is RP_ERR_IO with EPROTO. After any error a connection can
+ * only be closed: what follows in it is unknown. One thread at a time. */
 #ifndef STORE_REDIS_CONNECTION_H
 #define STORE_REDIS_CONNECTION_H
 
@@ -21,10 +21,10 @@
 #include "store/remote/redis_socket.h"
 
 #define REDIS_IN_BYTES ((size_t)64 << 10)
-#define REDIS_MAX_LINE 4096    /* an error repeats arguments */
-#define REDIS_MAX_DEPTH 7      /* arrays in arrays */
+#define REDIS_MAX_LINE 4096         /* an error repeats arguments */
+#define REDIS_MAX_DEPTH 7           /* arrays in arrays */
 #define REDIS_MAX_SKIPPED (1 << 20) /* tokens of a reply that nobody asked for */
-#define REDIS_MAX_TEXT 256     /* bytes of a text that is read or skipped */
+#define REDIS_MAX_TEXT 256          /* bytes of a text that is read or skipped */
 
 typedef struct redis_connection {
     redis_socket *socket;
@@ -52,7 +52,7 @@ int redis_send(redis_connection *c, const base_buffer *commands, uint64_t deadli
 
 typedef struct redis_token {
     char type;        /* + - : $ * */
-    int64_t n;        /* of ':', its value; of '$', bytes that follow; of '*', tokens that follow; -1: of both, nothing */
+    int64_t n;        /* of ':', its value; of '$', bytes that follow, of '*', tokens; -1 of these: nothing */
     const char *text; /* of '+' and '-'; valid until the next call */
 } redis_token;
 

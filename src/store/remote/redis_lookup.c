@@ -5,6 +5,7 @@
 #include "store/remote/redis_lookup.h"
 
 #include <errno.h>
+#include <netdb.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>

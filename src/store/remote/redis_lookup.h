@@ -4,10 +4,11 @@
 #ifndef STORE_REDIS_LOOKUP_H
 #define STORE_REDIS_LOOKUP_H
 
-#include <netdb.h>
 #include <stdint.h>
 
 #include "reprise.h"
+
+struct addrinfo; /* <netdb.h> */
 
 /* Of TCP, into *out (freeaddrinfo). RP_ERR_IO: errno is EHOSTUNREACH (no such host), ETIMEDOUT or EAGAIN (too many
  * look-ups wait for name servers); RP_ERR_MEMORY. deadline_us: base_clock_us. Any thread. */

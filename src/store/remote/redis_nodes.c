@@ -98,7 +98,8 @@ static int read_master(redis_connection *c, const char *name, redis_host *out, r
     if (rc || (t->type == '-' && strncmp(t->text, "NOAUTH", 6) == 0)) return rc;
     if (t->type == '-') return redis_fail_reply(c, t->text, err);
     if (t->type == '*' && t->n == -1) {
-        rc = base_fail(err, RP_ERR_IO, "the Sentinel %s port %d does not know a master '%s'", c->host.name, c->host.port, name);
+        rc = base_fail(err, RP_ERR_IO, "the Sentinel %s port %d does not know a master '%s'", c->host.name,
+                       c->host.port, name);
         errno = ENOENT;
         return rc;
     }
@@ -151,7 +152,8 @@ static int connect_server(redis_nodes *r, redis_node *node, uint64_t deadline_us
         const uint64_t share_us = share_of(deadline_us, a->n_hosts - i);
         redis_host host = a->hosts[k];
         rc = a->sentinel ? ask_sentinel(r, &a->hosts[k], &host, share_us, err) : RP_OK;
-        if (!rc) rc = redis_connect(&node->connection, &host, r->tls, &login, a->sentinel ? deadline_us : share_us, err);
+        if (!rc)
+            rc = redis_connect(&node->connection, &host, r->tls, &login, a->sentinel ? deadline_us : share_us, err);
         if (!rc) r->first = k;
         if (rc != RP_ERR_IO) return rc;
     }
@@ -159,6 +161,7 @@ static int connect_server(redis_nodes *r, redis_node *node, uint64_t deadline_us
 }
 
 int redis_node_connect(redis_nodes *r, redis_node *node, uint64_t deadline_us, rp_error *err) {
+    BASE_ASSERT(r->is_cluster || node == r->nodes[0]);
     if (node->connection && node->connection->begin == node->connection->end) return RP_OK;
     redis_node_disconnect(node); /* it has bytes that are no reply of anything */
     if (!r->is_cluster) return connect_server(r, node, deadline_us, err);
@@ -168,42 +171,53 @@ int redis_node_connect(redis_nodes *r, redis_node *node, uint64_t deadline_us, r
 
 /* ---- the map ---- */
 
-/* A range of slots: [begin, end, [host, port, ...] of the master, of replicas, ...]. A host that is not given is the one
- * that answers. */
+/* A number ':', or the size of an array '*', within limits. `what` is in the message. */
+static int read_number(redis_connection *c, char type, int64_t least, int64_t most, const char *what, int64_t *out,
+                       uint64_t deadline_us, rp_error *err) {
+    redis_token t = {0};
+    const int rc = redis_read_token(c, &t, deadline_us, err);
+    BASE_ASSERT(type == ':' || type == '*');
+    if (rc) return rc;
+    if (t.type != type || t.n < least || t.n > most) return redis_fail_protocol(c, what, err);
+    *out = t.n;
+    return RP_OK;
+}
+
+/* A range of slots: [begin, end, [host, port, ...] of the master, of replicas, ...]. A host that is not given is the
+ * one that answers. */
 static int read_range(redis_nodes *r, redis_connection *c, int *left, uint64_t deadline_us, rp_error *err) {
-    redis_token t[2], array, port;
+    static const char *const what = "a range of slots was expected";
+    int64_t n = 0, begin = 0, end = 0, n_node = 0, port = 0;
     char host[REDIS_MAX_TEXT];
     size_t k;
-    int rc = redis_read_token(c, &array, deadline_us, err);
-    if (!rc && (array.type != '*' || array.n < 3)) rc = redis_fail_protocol(c, "a range of slots was expected", err);
-    for (int i = 0; i < 2 && !rc; i++) {
-        rc = redis_read_token(c, &t[i], deadline_us, err);
-        if (!rc && (t[i].type != ':' || t[i].n < 0 || t[i].n >= REDIS_SLOTS)) rc = redis_fail_protocol(c, "a slot was expected", err);
-    }
-    const int64_t n_more = array.n - 3;
-    if (!rc) rc = redis_read_token(c, &array, deadline_us, err);
-    if (!rc && (array.type != '*' || array.n < 2)) rc = redis_fail_protocol(c, "a node was expected", err);
+    int rc = read_number(c, '*', 3, REDIS_MAX_SKIPPED, what, &n, deadline_us, err);
+    if (!rc) rc = read_number(c, ':', 0, REDIS_SLOTS - 1, what, &begin, deadline_us, err);
+    if (!rc) rc = read_number(c, ':', 0, REDIS_SLOTS - 1, what, &end, deadline_us, err);
+    if (!rc) rc = read_number(c, '*', 2, REDIS_MAX_SKIPPED, what, &n_node, deadline_us, err);
     if (!rc) rc = redis_read_text(c, host, deadline_us, err);
-    if (!rc) rc = redis_read_token(c, &port, deadline_us, err);
-    if (!rc && (port.type != ':' || port.n <= 0 || port.n > UINT16_MAX)) rc = redis_fail_protocol(c, "a port was expected", err);
-    for (int64_t i = array.n - 2 + n_more; i > 0 && !rc; i--) rc = redis_skip(c, left, deadline_us, err);
+    if (!rc) rc = read_number(c, ':', 1, UINT16_MAX, what, &port, deadline_us, err);
+    if (rc) return rc;
+    for (int64_t i = n_node - 2 + n - 3; i > 0 && !rc; i--) rc = redis_skip(c, left, deadline_us, err);
     if (rc) return rc;
     const bool is_own = host[0] == '\0' || strcmp(host, "?") == 0;
-    rc = find_node(r, is_own ? c->host.name : host, (uint16_t)port.n, &k, err);
+    rc = find_node(r, is_own ? c->host.name : host, (uint16_t)port, &k, err);
     if (rc) return rc;
+    BASE_ASSERT(k < r->n_nodes);
     r->nodes[k]->is_mapped = true;
-    for (int64_t slot = t[0].n; slot <= t[1].n; slot++) r->slots[slot] = (uint16_t)(k + 1);
+    for (int64_t slot = begin; slot <= end; slot++) r->slots[slot] = (uint16_t)(k + 1);
     return RP_OK;
 }
 
 static int read_map(redis_nodes *r, redis_connection *c, uint64_t deadline_us, rp_error *err) {
     static const char *const words[] = {"CLUSTER", "SLOTS"};
     base_buffer command = BASE_BUFFER(MAX_COMMAND);
-    redis_token array;
+    redis_token array = {0};
     int left = REDIS_MAX_SKIPPED;
     int rc = redis_command(&command, 2, words) ? base_fail_memory(err, MAX_COMMAND, "a connection") : RP_OK;
     if (!rc) rc = redis_send(c, &command, deadline_us, err);
+    const int cause = errno;
     base_buffer_free(&command);
+    errno = cause;
     if (!rc) rc = redis_read_token(c, &array, deadline_us, err);
     if (!rc && array.type == '-') return redis_fail_reply(c, array.text, err);
     if (!rc && (array.type != '*' || array.n < 0 || array.n > REDIS_SLOTS))

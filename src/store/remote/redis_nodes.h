@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* redis_nodes.h: the servers of a pool on Redis as one link sees them, each with a connection: one server, the master that
- * Sentinels know, or the masters of a cluster.
+/* redis_nodes.h: the servers of a pool on Redis as one link sees them, each with a connection: one server, the master
+ * that Sentinels know, or the masters of a cluster.
  *
  *   key -> {name} -> CRC16 mod 16384 -> slot -> node -> connection
  *
- * Outside a cluster there is one node for all slots, and its address is found when it is connected. In a cluster the map
- * of slots comes from CLUSTER SLOTS and from redirections (MOVED); it is read again when it is stale: after a redirection,
- * and after a node failed. All of it is a hint: a node that does not have a slot says who has.
+ * Outside a cluster there is one node for all slots, and its address is found when it is connected. In a cluster the
+ * map of slots comes from CLUSTER SLOTS and from redirections (MOVED); it is read again when it is stale: after a
+ * redirection, and after a node failed. All of it is a hint: a node that does not have a slot says who has.
  *
  * One thread at a time. */
 #ifndef STORE_REDIS_NODES_H

@@ -4,6 +4,7 @@
 #include "store/remote/redis_socket.h"
 
 #include <errno.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -140,7 +141,8 @@ int redis_socket_read(redis_socket *s, const struct iovec *pieces, int n, size_t
     BASE_ASSERT(n > 0 && pieces[0].iov_len > 0);
     if (base_clock_us() >= deadline_us) return fail_at(&s->host, what, NULL, ETIMEDOUT, err); /* of an endless answer */
     for (;;) {
-        const ssize_t k = s->tls ? redis_tls_read(s->tls, pieces[0].iov_base, pieces[0].iov_len) : readv(s->fd, pieces, n);
+        const ssize_t k =
+            s->tls ? redis_tls_read(s->tls, pieces[0].iov_base, pieces[0].iov_len) : readv(s->fd, pieces, n);
         if (k == 0) return fail_at(&s->host, what, "the connection was closed", ECONNRESET, err);
         if (k > 0) return *got = (size_t)k, RP_OK;
         const int rc = wait_or_fail(s, POLLIN, what, deadline_us, err);

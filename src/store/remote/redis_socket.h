@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* redis_socket.h: a connection to a host, over TCP or TLS: bytes by deadlines.
  *
- * Errors are RP_ERR_IO with the cause in errno (pool_driver.h), or RP_ERR_MEMORY. After one a socket can only be closed.
- * deadline_us: base_clock_us. One thread at a time. fuzz/fuzz_pool_redis.c has another implementation. */
+ * Errors are RP_ERR_IO with the cause in errno (pool_driver.h), or RP_ERR_MEMORY. After one a socket can only be
+ * closed. deadline_us: base_clock_us. One thread at a time. fuzz/fuzz_pool_redis.c has another implementation. */
 #ifndef STORE_REDIS_SOCKET_H
 #define STORE_REDIS_SOCKET_H
 

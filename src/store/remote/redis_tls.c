@@ -95,7 +95,8 @@ static int step_failed(redis_tls_session *s, ssize_t failed) {
     const int code = (int)failed;
     if (code == GNUTLS_E_AGAIN || code == GNUTLS_E_INTERRUPTED) return errno = EAGAIN, -1;
     snprintf(s->why, sizeof(s->why), "%s", gnutls_strerror(code));
-    const bool is_lost = code == GNUTLS_E_PUSH_ERROR || code == GNUTLS_E_PULL_ERROR || code == GNUTLS_E_PREMATURE_TERMINATION;
+    const bool is_lost =
+        code == GNUTLS_E_PUSH_ERROR || code == GNUTLS_E_PULL_ERROR || code == GNUTLS_E_PREMATURE_TERMINATION;
     errno = is_lost ? ECONNRESET : EPROTO;
     if (code == GNUTLS_E_MEMORY_ERROR) errno = ENOMEM;
     if (code == GNUTLS_E_CERTIFICATE_VERIFICATION_ERROR) {
@@ -143,8 +144,9 @@ const char *redis_tls_why(const redis_tls_session *s) { return s->why; }
 
 int redis_tls_open(redis_tls **out, const char *ca, const char *cert, const char *key, rp_error *err) {
     (void)out, (void)ca, (void)cert, (void)key;
-    return base_fail(err, RP_ERR_UNSUPPORTED, "this build has no TLS to Redis: install libgnutls28-dev and build again, or "
-                                              "use redis:// through stunnel");
+    return base_fail(err, RP_ERR_UNSUPPORTED,
+                     "this build has no TLS to Redis: install libgnutls28-dev and build again, or "
+                     "use redis:// through stunnel");
 }
 
 /* Without credentials there are no sessions. */
@@ -155,8 +157,12 @@ int redis_tls_begin(redis_tls_session **out, const redis_tls *t, int fd, const c
 }
 void redis_tls_end(redis_tls_session *s) { BASE_ASSERT(!s); }
 int redis_tls_handshake(redis_tls_session *s) { return (void)s, errno = EPROTO, -1; }
-ssize_t redis_tls_read(redis_tls_session *s, void *bytes, size_t n) { return (void)s, (void)bytes, (void)n, errno = EPROTO, -1; }
-ssize_t redis_tls_write(redis_tls_session *s, const void *bytes, size_t n) { return (void)s, (void)bytes, (void)n, errno = EPROTO, -1; }
+ssize_t redis_tls_read(redis_tls_session *s, void *bytes, size_t n) {
+    return (void)s, (void)bytes, (void)n, errno = EPROTO, -1;
+}
+ssize_t redis_tls_write(redis_tls_session *s, const void *bytes, size_t n) {
+    return (void)s, (void)bytes, (void)n, errno = EPROTO, -1;
+}
 short redis_tls_events(const redis_tls_session *s) { return (void)s, POLLIN; }
 const char *redis_tls_why(const redis_tls_session *s) { return (void)s, ""; }
 #endif

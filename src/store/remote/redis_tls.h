@@ -23,11 +23,12 @@ int redis_tls_begin(redis_tls_session **out, const redis_tls *t, int fd, const c
 void redis_tls_end(redis_tls_session *s);
 
 /* Steps, as of a non-blocking socket. They give -1 with errno: EAGAIN: wait for redis_tls_events, then repeat the step
- * with the same arguments; EACCES: the server's certificate is refused; EPROTO: no TLS. redis_tls_why has the reason. */
+ * with the same arguments; EACCES: the server's certificate is refused; EPROTO: no TLS. redis_tls_why has the reason.
+ * */
 int redis_tls_handshake(redis_tls_session *s);
 ssize_t redis_tls_read(redis_tls_session *s, void *bytes, size_t n); /* 0: the end */
 ssize_t redis_tls_write(redis_tls_session *s, const void *bytes, size_t n);
-short redis_tls_events(const redis_tls_session *s); /* of poll */
+short redis_tls_events(const redis_tls_session *s);    /* of poll */
 const char *redis_tls_why(const redis_tls_session *s); /* of the last step that failed; valid until the next one */
 
 #endif
