@@ -303,13 +303,12 @@ static pthread_mutex_t name_server = PTHREAD_MUTEX_INITIALIZER;
 
 int getaddrinfo(const char *host, const char *port, const struct addrinfo *wanted, struct addrinfo **out) {
     int (*real)(const char *, const char *, const struct addrinfo *, struct addrinfo **) = NULL;
-    if (strcmp(host, "slow.example") == 0 && !(wanted->ai_flags & AI_NUMERICHOST)) {
-        pthread_mutex_lock(&name_server);
-        pthread_mutex_unlock(&name_server);
-        host = "localhost";
-    }
     *(void **)&real = dlsym(RTLD_NEXT, "getaddrinfo");
-    return real(host, port, wanted, out);
+    if (strcmp(host, "slow.example") != 0 || wanted->ai_flags & AI_NUMERICHOST) return real(host, port, wanted, out);
+    pthread_mutex_lock(&name_server); /* one at a time: ThreadSanitizer does not see the locks of the system's */
+    const int failed = real("127.0.0.1", port, wanted, out);
+    pthread_mutex_unlock(&name_server);
+    return failed;
 }
 
 static void a_slow_name_server(void **state) {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* redis_connection.h: commands to a Redis server and their replies (RESP2), over a redis_socket.
  *
- * The reader is ours, not hiredis': 0.14 holds a whole reply in memory without a limit, copies it twice (GET over
- * loopback at 0.45 to 0.8 of the rate) and aborts the process when memory ends.
+ * Reader and formatter are ours, not hiredis': 0.14 holds whole replies and commands without a limit, copies a reply
+ * twice and aborts the process when memory ends. Over loopback it has 0.5 to 0.85 of the rate of GETRANGE, 0.25 to 0.4
+ * of SET.
  *
  *   socket -> in[64 KiB] -> lines: "+OK", "-ERR ...", ":1", "$SIZE", "*COUNT"
  *        \--> the caller's memory: bytes of a "$SIZE"
