@@ -88,6 +88,7 @@ static int run_reading(reading *g) {
 /* One EXISTS for ranges of one object that follow each other. */
 static int add_exists(reading *g, size_t k) {
     const char *name = g->ranges[k].name;
+    BASE_ASSERT(!g->exists || g->exists->range + g->exists->n_ranges == k);
     if (g->exists && strcmp(g->exists->name, name) == 0) return g->exists->n_ranges++, RP_OK;
     const int rc = g->batch->n == REDIS_MAX_CALLS ? run_reading(g) : RP_OK;
     if (rc) return rc;
@@ -107,6 +108,7 @@ static int add_range(reading *g, size_t k) {
             if (rc) return rc;
         }
         redis_call *call = next_call(g->batch, REDIS_GETRANGE, r->name, at / REDIS_CHUNK_BYTES);
+        BASE_ASSERT(step > 0);
         call->from = from;
         call->n = step;
         call->bytes = (uint8_t *)r->bytes + done;

@@ -65,6 +65,7 @@ static int text_decode(text t, const char *what, char **out, rp_error *err) {
         *word++ = (char)(high * 16 + low);
         i += 2;
     }
+    BASE_ASSERT((size_t)(word - *out) <= t.n);
     *word = '\0';
     return RP_OK;
 }
@@ -107,6 +108,7 @@ static int read_host(redis_address *a, text t, rp_error *err) {
     if (colon && (!text_number((text){colon + 1, t.n - (size_t)(colon + 1 - t.at)}, UINT16_MAX, &port) || port == 0))
         return base_fail(err, RP_ERR_INVALID, "the port of host %d of a pool's address is not a number of 1 to 65535",
                          a->n_hosts + 1);
+    BASE_ASSERT(a->n_hosts <= REDIS_MAX_HOSTS);
     if (a->n_hosts == REDIS_MAX_HOSTS)
         return base_fail(err, RP_ERR_INVALID, "the address of a pool has more than %d hosts", REDIS_MAX_HOSTS);
     redis_host *h = &a->hosts[a->n_hosts++];

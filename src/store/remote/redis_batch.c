@@ -35,6 +35,7 @@ static bool is_mended(const redis_batch *b, int rc, int cause) {
 /* Keeps a failure of a node; its connection is closed unless its replies can still be read. */
 static void note_failure(redis_batch *b, failure *f, redis_node *node, int rc, bool is_refusal, const rp_error *err) {
     const int cause = errno;
+    BASE_ASSERT(rc != RP_OK);
     if (!is_refusal || cause == EROFS) redis_node_disconnect(node);
     b->nodes.is_stale |= b->nodes.is_cluster && rc == RP_ERR_IO && cause != ENOSPC && cause != EACCES;
     if (f->rc && (is_mended(b, rc, cause) || !is_mended(b, f->rc, f->cause))) return;
@@ -87,6 +88,7 @@ static int send_bytes(redis_batch *b, redis_connection *c, uint64_t offset, size
                       rp_error *err) {
     struct iovec out[BASE_IO_MAX_PIECES] = {{b->text.data, b->text.len}};
     int n_out = 1, rc = RP_OK;
+    BASE_ASSERT(offset <= b->n_bytes && n <= b->n_bytes - offset);
     for (const struct iovec *piece = b->pieces; n > 0 && !rc; offset -= BASE_MIN(offset, piece->iov_len), piece++) {
         if (offset >= piece->iov_len) continue;
         const size_t step = BASE_MIN(n, piece->iov_len - (size_t)offset);
@@ -244,6 +246,7 @@ static int read_transaction(redis_batch *b, redis_connection *c, char why[REDIS_
 static void attempt_transaction(redis_batch *b, bool *is_transaction, uint64_t deadline_us, failure *f) {
     rp_error err = {0};
     char why[REDIS_MAX_LINE] = "";
+    BASE_ASSERT(!b->calls[0].ask); /* a transaction goes to the node of its slot */
     const uint16_t slot = b->nodes.is_cluster ? redis_slot(b->calls[0].name, POOL_NAME_CHARS) : 0;
     redis_node *node = redis_nodes_of(&b->nodes, slot), *other;
     for (size_t i = 0; i < b->n; i++) {

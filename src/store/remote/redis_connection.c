@@ -159,6 +159,7 @@ int redis_read_text(redis_connection *c, char out[REDIS_MAX_TEXT], uint64_t dead
     out[0] = '\0';
     if (rc || (t.type == '$' && t.n < 0)) return rc;
     if (t.type != '$' || t.n >= REDIS_MAX_TEXT) return redis_fail_protocol(c, "a short text was expected", err);
+    BASE_ASSERT(t.n >= 0); /* redis_read_token has no others */
     rc = redis_read_bytes(c, out, (size_t)t.n, deadline_us, err);
     out[t.n] = '\0';
     return rc;
@@ -170,6 +171,7 @@ int redis_skip(redis_connection *c, int *left, uint64_t deadline_us, rp_error *e
     char text[REDIS_MAX_TEXT];
     for (int depth = 0; depth >= 0;) {
         redis_token t;
+        BASE_ASSERT(depth <= REDIS_MAX_DEPTH && open[depth] >= 0);
         if (open[depth] == 0) {
             depth--;
             continue;
@@ -220,6 +222,7 @@ int redis_log_in(redis_connection *c, const redis_login *login, uint64_t deadlin
     base_buffer b = BASE_BUFFER(MAX_LOGIN);
     char db[16];
     int rc = RP_OK;
+    BASE_ASSERT(login->password || !login->user);
     snprintf(db, sizeof(db), "%u", (unsigned)login->db);
     if (login->password) {
         const char *const auth[] = {"AUTH", login->user ? login->user : login->password, login->password};
@@ -239,6 +242,7 @@ int redis_log_in(redis_connection *c, const redis_login *login, uint64_t deadlin
 
 int redis_connect(redis_connection **out, const redis_host *host, const redis_tls *tls, const redis_login *login,
                   uint64_t deadline_us, rp_error *err) {
+    BASE_ASSERT(host->name[0] && host->port > 0);
     redis_connection *c = base_alloc(sizeof(*c));
     if (!c) return base_fail_memory(err, sizeof(*c), "a connection");
     c->socket = NULL;

@@ -49,6 +49,7 @@ static void *lookup_run(void *arg) {
     lookup *l = arg;
     const int failed = look_up(l, 0);
     pthread_mutex_lock(&l->lock);
+    BASE_ASSERT(!l->is_done && (failed || l->found));
     l->failed = failed;
     l->is_done = true;
     const bool is_left = l->is_left;

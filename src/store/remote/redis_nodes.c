@@ -50,6 +50,7 @@ static void drop_nodes(redis_nodes *r) {
 
 /* The index of a node of this address, which may be new. */
 static int find_node(redis_nodes *r, const char *host, uint16_t port, size_t *out, rp_error *err) {
+    BASE_ASSERT(strlen(host) < REDIS_HOST_BYTES && port > 0);
     for (size_t i = 0; i < r->n_nodes; i++)
         if (r->nodes[i]->host.port == port && strcmp(r->nodes[i]->host.name, host) == 0) return *out = i, RP_OK;
     if (r->n_nodes == REDIS_MAX_NODES) {
@@ -87,6 +88,7 @@ static redis_login login_of(const redis_address *a) { return (redis_login){a->us
 /* A deadline for one of n things that are tried in turn. */
 static uint64_t share_of(uint64_t deadline_us, int n) {
     const uint64_t now = base_clock_us();
+    BASE_ASSERT(n > 0);
     return deadline_us > now ? now + (deadline_us - now) / (uint64_t)BASE_MIN(n, MOST_SHARES) : deadline_us;
 }
 
@@ -147,6 +149,7 @@ static int connect_server(redis_nodes *r, redis_node *node, uint64_t deadline_us
     const redis_address *a = r->address;
     const redis_login login = login_of(a);
     int rc = RP_OK;
+    BASE_ASSERT(a->n_hosts > 0 && r->first < a->n_hosts && !node->connection);
     for (int i = 0; i < a->n_hosts; i++) {
         const int k = (r->first + i) % a->n_hosts;
         const uint64_t share_us = share_of(deadline_us, a->n_hosts - i);
@@ -257,6 +260,7 @@ int redis_nodes_refresh(redis_nodes *r, uint64_t deadline_us, rp_error *err) {
     if (rc) return rc;
     for (size_t i = 0; i < r->n_nodes; i++)
         if (!r->nodes[i]->is_mapped) redis_node_disconnect(r->nodes[i]);
+    BASE_ASSERT(r->n_nodes > 0); /* redis_nodes_of has one for each slot */
     r->is_stale = false;
     return RP_OK;
 }
@@ -264,6 +268,7 @@ int redis_nodes_refresh(redis_nodes *r, uint64_t deadline_us, rp_error *err) {
 /* "MOVED 3999 127.0.0.1:6381", "ASK 3999 ::1:6381", "MOVED 3999 :6381" (the same host) */
 int redis_nodes_redirect(redis_nodes *r, const redis_connection *from, const char *text, redis_redirection *what,
                          redis_node **out, rp_error *err) {
+    BASE_ASSERT(r->n_nodes > 0 && r->n_nodes <= REDIS_MAX_NODES);
     char word[8], host[REDIS_HOST_BYTES];
     unsigned slot;
     int n = 0;

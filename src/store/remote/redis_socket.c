@@ -15,6 +15,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/io.h"
 #include "base/memory.h"
 #include "store/remote/redis_lookup.h"
 
@@ -81,6 +82,7 @@ static int connect_to(const struct addrinfo *a, uint64_t deadline_us) {
 }
 
 static int start_tls(redis_socket *s, const redis_tls *tls, uint64_t deadline_us, rp_error *err) {
+    BASE_ASSERT(s->fd >= 0 && !s->tls);
     const int rc = redis_tls_begin(&s->tls, tls, s->fd, s->host.name, err);
     if (rc) return rc;
     while (redis_tls_handshake(s->tls) != 0)
@@ -152,6 +154,7 @@ int redis_socket_read(redis_socket *s, const struct iovec *pieces, int n, size_t
 
 int redis_socket_write(redis_socket *s, struct iovec *pieces, int n, uint64_t deadline_us, rp_error *err) {
     static const char *const what = "cannot send to";
+    BASE_ASSERT(n > 0 && n <= BASE_IO_MAX_PIECES);
     if (base_clock_us() >= deadline_us) return fail_at(&s->host, what, NULL, ETIMEDOUT, err);
     while (n > 0) {
         if (pieces[0].iov_len == 0) {

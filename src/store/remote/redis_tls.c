@@ -30,6 +30,7 @@ struct redis_tls_session {
 };
 
 static int load_files(redis_tls *t, const char *ca, const char *cert, const char *key, rp_error *err) {
+    BASE_ASSERT(!cert == !key);
     int n = ca ? gnutls_certificate_set_x509_trust_file(t->credentials, ca, GNUTLS_X509_FMT_PEM)
                : gnutls_certificate_set_x509_system_trust(t->credentials);
     if (ca && n <= 0)
@@ -123,6 +124,7 @@ int redis_tls_handshake(redis_tls_session *s) {
 }
 
 ssize_t redis_tls_read(redis_tls_session *s, void *bytes, size_t n) {
+    BASE_ASSERT(n > 0); /* 0 is the end */
     const ssize_t got = gnutls_record_recv(s->gnutls, bytes, n);
     if (got == GNUTLS_E_PREMATURE_TERMINATION) return 0;
     if (got < 0 && !gnutls_error_is_fatal((int)got)) return errno = EAGAIN, -1;
@@ -130,6 +132,7 @@ ssize_t redis_tls_read(redis_tls_session *s, void *bytes, size_t n) {
 }
 
 ssize_t redis_tls_write(redis_tls_session *s, const void *bytes, size_t n) {
+    BASE_ASSERT(n > 0);
     const ssize_t sent = gnutls_record_send(s->gnutls, bytes, n);
     return sent < 0 ? step_failed(s, sent) : sent;
 }
