@@ -8,9 +8,10 @@
 #include "base/error.h"
 #include "store/remote/pool_drivers.h"
 
-#define ADDRESSES "dir:/FOLDER, s3://BUCKET/PREFIX or https://HOST/PATH/"
+#define ADDRESSES "dir:/FOLDER, redis://HOST, rediss://HOST, s3://BUCKET/PREFIX or https://HOST/PATH/"
 
-static const pool_driver_ops *const drivers[] = {&pool_folder_ops, &pool_s3_ops, &pool_https_ops, &pool_http_ops};
+static const pool_driver_ops *const drivers[] = {&pool_folder_ops, &pool_redis_ops, &pool_redis_tls_ops,
+                                                 &pool_s3_ops, &pool_https_ops, &pool_http_ops};
 
 int pool_driver_open(pool_driver **out, const char *address, rp_error *err) {
     char text[RP_ERROR_WHERE_BYTES];
@@ -32,6 +33,9 @@ const char *pool_cause_name(int cause) {
     case EDQUOT: return "no_space";
     case EPROTO: return "protocol";
     case EBUSY: return "busy";
+    case EAGAIN: return "not_ready";
+    case EROFS: return "read_only";
+    case EFBIG: return "too_large";
     case ECONNRESET:
     case EPIPE: return "lost";
     case EHOSTUNREACH:

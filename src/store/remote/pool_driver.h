@@ -14,8 +14,9 @@
  *   4. A missing object is no error.
  *
  * Errors of operations are RP_ERR_IO, with the cause in errno (pool_cause_name): ETIMEDOUT, ECONNREFUSED, EACCES (the
- * credentials are refused), ENOSPC (it is full), EPROTO (an answer that is none), or another one of the system's; and
- * RP_ERR_MEMORY. A driver is thread-safe; a link has one user at a time.
+ * credentials are refused), ENOSPC (it is full), EPROTO (an answer that is none), EAGAIN (it is starting, or has no
+ * master now), EROFS, EFBIG (the object), or another one of the system's; and RP_ERR_MEMORY. A driver is thread-safe; a
+ * link has one user at a time.
  */
 #ifndef STORE_POOL_DRIVER_H
 #define STORE_POOL_DRIVER_H

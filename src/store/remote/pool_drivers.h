@@ -5,9 +5,11 @@
 
 #include "store/remote/pool_driver.h"
 
-extern const pool_driver_ops pool_folder_ops; /* dir:/FOLDER */
-extern const pool_driver_ops pool_s3_ops;     /* s3://BUCKET/PREFIX */
-extern const pool_driver_ops pool_http_ops;   /* http://HOST/PATH/ */
-extern const pool_driver_ops pool_https_ops;  /* https://HOST/PATH/ */
+extern const pool_driver_ops pool_folder_ops;    /* dir:/FOLDER */
+extern const pool_driver_ops pool_redis_ops;     /* redis://HOST:PORT */
+extern const pool_driver_ops pool_redis_tls_ops; /* rediss://HOST:PORT */
+extern const pool_driver_ops pool_s3_ops;        /* s3://BUCKET/PREFIX */
+extern const pool_driver_ops pool_http_ops;      /* http://HOST/PATH/ */
+extern const pool_driver_ops pool_https_ops;     /* https://HOST/PATH/ */
 
 #endif
