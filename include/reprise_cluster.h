@@ -71,10 +71,10 @@ struct rp_cluster_options {
                                   (RP_ERR_UNSUPPORTED). No weights, KV memory or thread are used. RP_ERR_INVALID:
                                   with store_dir or on_spans. Default false */
     const char *pool;          /* address of a pool that other engines with the same key use, too (docs/cluster.md):
-                                  "dir:/FOLDER", ...; needs `key`. KV of queued requests is pulled from it where that is
-                                  quicker than computing it, and KV is pushed to it, in the background. A pool that
-                                  cannot be used is a miss. RP_ERR_INVALID: not an address, or with plans_only. NULL:
-                                  none */
+                                  "redis://HOST", ...; needs `key`. KV of queued requests is pulled from it where
+                                  that is quicker than computing it, and KV is pushed to it, in the background. A
+                                  pool that cannot be used is a miss. RP_ERR_INVALID: not an address, or with
+                                  plans_only. NULL: none */
     uint64_t pool_write_bytes; /* pushed in a second at most; 0: no limit */
     const char *identity;      /* plans_only: plan for engines of this identity (rp_engine_identity), with the same
                                   options about KV and context; NULL: its own. RP_ERR_INVALID: not 64 lower-case
