@@ -72,7 +72,7 @@ static const cli_option options[] = {
      .offset = AT(pool),
      .help = "pool of KV that several servers share: dir:/FOLDER, redis://HOST, rediss://HOST, s3://BUCKET/PREFIX, or "
              "https://HOST/PATH/. KV of queued requests is pulled from it where that is quicker than computing it, and "
-             "modules and text that was used twice are pushed to it, encrypted"},
+             "pushed to it in the background, encrypted"},
     {.name = "pool-write",
      .kind = CLI_BYTES,
      .value = "BYTES",

@@ -42,17 +42,18 @@ int span_pushes_know(span_pushes *p, const base_key *salt) {
     return RP_OK;
 }
 
-/* ---- what is due ---- */
+/* ---- queues ---- */
+
+static void enqueue(span_pushes *p, span_push_queue *q, const base_key *key) {
+    if (q->n == SPAN_PUSHES_QUEUED) p->places->stats.pool_unwritten++;
+    else q->keys[(q->first + q->n++) % SPAN_PUSHES_QUEUED] = *key;
+}
 
 static void set_due(span_pushes *p, uint32_t i) {
     span_entry *e = entry_at(p, i);
     if (e->push_is_due || !e->push_row) return;
-    if (p->n_due == SPAN_PUSHES_DUE) {
-        p->places->stats.pool_unwritten++;
-        return;
-    }
     e->push_is_due = true;
-    p->due[(p->first_due + p->n_due++) % SPAN_PUSHES_DUE] = e->key;
+    enqueue(p, &p->due, &e->key);
 }
 
 void span_pushes_add(span_pushes *p, uint32_t i, const record *r, bool seen) {
@@ -64,6 +65,7 @@ void span_pushes_add(span_pushes *p, uint32_t i, const record *r, bool seen) {
         return;
     }
     if (r->kind == RECORD_MODULE || seen || e->use.uses > 1) set_due(p, i);
+    else enqueue(p, &p->once, &e->key);
 }
 
 void span_pushes_use(span_pushes *p, uint32_t i) {
@@ -86,7 +88,6 @@ static bool push(span_pushes *p, uint32_t i) {
     const bool is_known = at < p->n_tenants && p->tenants[at].tenant == e->tenant;
     const int n = e->kind == RECORD_TEXT && e->owner ? p->names(p->names_user, e->owner, names, REMOTE_POOL_NAMES) : 0;
     if (!is_known || span_entry_place(e) == TIER_RAM) {
-        e->push_is_due = false;
         p->places->stats.pool_unwritten++;
         return true;
     }
@@ -94,18 +95,23 @@ static bool push(span_pushes *p, uint32_t i) {
     if (rc == RP_ERR_BUSY) return false;
     if (rc) p->places->stats.pool_unwritten++;
     else e->push_row = NULL;
-    e->push_is_due = false;
+    return true;
+}
+
+/* false: the pool does not accept more now. Keys whose entries were pushed, or left memory, are skipped. */
+static bool push_queue(span_pushes *p, span_push_queue *q) {
+    while (q->n > 0) {
+        const uint32_t i = span_index_find(&p->places->index, &q->keys[q->first]);
+        const bool is_waiting = i != SPAN_INDEX_NONE && entry_at(p, i)->push_row && entry_at(p, i)->span;
+        if (is_waiting && !push(p, i)) return false;
+        q->first = (q->first + 1) % SPAN_PUSHES_QUEUED;
+        q->n--;
+    }
     return true;
 }
 
 void span_pushes_continue(span_pushes *p) {
-    while (p->pool && p->n_due > 0) {
-        const uint32_t i = span_index_find(&p->places->index, &p->due[p->first_due]);
-        const bool is_there = i != SPAN_INDEX_NONE && entry_at(p, i)->push_row && entry_at(p, i)->span;
-        if (is_there && entry_at(p, i)->push_is_due && !push(p, i)) return;
-        p->first_due = (p->first_due + 1) % SPAN_PUSHES_DUE;
-        p->n_due--;
-    }
+    if (p->pool && push_queue(p, &p->due)) push_queue(p, &p->once);
 }
 
 void span_pushes_take(span_pushes *p, const remote_event *event) {

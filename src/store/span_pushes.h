@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* span_pushes.h: which spans of a store are pushed to a pool (remote/remote_pool.h), and when.
  *
- *   put ---- module, or text that was evicted before ----------------------+
- *        \                                                                 +--> due --> pushed: the pool has it
- *         +- other text: waits for its second use ------------------------+      ^  |
- *                                                                                 +--+ the pool is busy
+ *   put ---- module, or text that was evicted before ----------> due ---+
+ *        \                                                       ^      +--> pushed, what is due first
+ *         +- other text ----> once --------- its second use -----+      |
+ *                              +----------------------------------------+
  *
- * The KV of requests is never written on their path: what is due waits in a bounded queue of keys, and what leaves
- * memory before its turn, or does not fit into the queue, is not pushed. Spans that came from the pool are not pushed
+ * Text that was used once is pushed, too: a pool has more hits with it (docs/cluster-simulation.md).
+ * The KV of requests is never written on their path: keys wait in two bounded queues while the pool is busy, and what
+ * leaves memory before its turn, or does not fit into a queue, is not pushed. Spans that came from the pool are not pushed
  * again. Not pushed: records that the store has found on its disk, reduced modules, and states of recurrent layers.
  *
  * Used by one thread, the engine's.
@@ -18,7 +19,7 @@
 #include "store/index/span_places.h"
 #include "store/remote/remote_pool.h"
 
-#define SPAN_PUSHES_DUE 4096
+#define SPAN_PUSHES_QUEUED 4096
 
 /* The names of the texts that end in the span of an entry (index/span_names.h), into out[most]; returns their
    number. */
@@ -29,6 +30,12 @@ typedef struct span_tenant_salt {
     base_key salt;
 } span_tenant_salt;
 
+/* A ring of n keys from `first` on. */
+typedef struct span_push_queue {
+    base_key keys[SPAN_PUSHES_QUEUED];
+    size_t first, n;
+} span_push_queue;
+
 typedef struct span_pushes {
     span_places *places;
     remote_pool *pool; /* borrowed; NULL: nothing is pushed */
@@ -37,8 +44,7 @@ typedef struct span_pushes {
     void *names_user;
     span_tenant_salt *tenants; /* [n_tenants], rising */
     size_t n_tenants, cap_tenants;
-    base_key due[SPAN_PUSHES_DUE]; /* a ring of n_due keys from first_due on */
-    size_t first_due, n_due;
+    span_push_queue due, once;
 } span_pushes;
 
 void span_pushes_close(span_pushes *p);

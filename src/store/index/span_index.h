@@ -66,7 +66,7 @@ typedef struct span_entry {
     bool is_noted;     /* the tier has the current use */
     span_tier fetched; /* span_store_fetch moved it to memory from that tier, no get yet; TIER_MEMORY: it did not */
     bool is_pulled;    /* it came from a pool, no get yet */
-    bool push_is_due;  /* it waits to be pushed to one */
+    bool push_is_due;  /* it is in the queue of what is pushed to one first */
     uint8_t tiers;     /* as last reported: span_store_set_on_change */
     base_key key;
     record_kind kind; /* texts and states have a parent in eviction; others may be pinned */
