@@ -6,10 +6,10 @@
  *         +- other text ----> once --------- its second use -----+      |
  *                              +----------------------------------------+
  *
- * Text that was used once is pushed, too: a pool has more hits with it (docs/cluster-simulation.md).
- * The KV of requests is never written on their path: keys wait in two bounded queues while the pool is busy, and what
- * leaves memory before its turn, or does not fit into a queue, is not pushed. Spans that came from the pool are not pushed
- * again. Not pushed: records that the store has found on its disk, reduced modules, and states of recurrent layers.
+ * Text that was used once is pushed, too: a pool has more hits with it (docs/cluster-simulation.md). The KV of requests
+ * is never written on their path: keys wait in two bounded queues while the pool is busy, and what leaves memory before
+ * its turn, or does not fit into a queue, is not pushed. Nor are spans that came from the pool, records that the store
+ * has found on its disk, reduced modules, and states of recurrent layers.
  *
  * Used by one thread, the engine's.
  */
