@@ -162,7 +162,7 @@ bench-restart: all $(BENCH_MODEL) ## measure TTFT from the on-disk store after a
 simulate: all ## simulate 10,000 small clusters with faults and check invariants, with new seeds (a minute): make simulate SIMULATED_SEEDS=100000
 	@build/reprise cluster simulate --faults --seed $(REPRISE_TEST_SEED) --seeds $(SIMULATED_SEEDS)
 
-.PHONY: simulate-policies simulate-admission simulate-prefixes simulate-retrieval simulate-capacity
+.PHONY: simulate-policies simulate-admission simulate-prefixes simulate-retrieval simulate-capacity simulate-pool simulate-apart
 simulate-policies: all ## compare routing policies on a trace: hit rate, work, TTFT; with and without queues, and with an old index (REQUESTS=file)
 	@build/reprise cluster simulate $(REQUESTS) --policy all --svg docs/figures/cluster-conversation.svg
 	@build/reprise cluster simulate $(REQUESTS) --policy all --no-queues
@@ -178,6 +178,14 @@ simulate-prefixes: all ## compare routing policies on prompts with shared prefix
 simulate-retrieval: all ## compare routing by modules with routing by prefixes on documents in random order
 	@build/reprise cluster simulate --workload retrieval --count 3000 --prefix 3000 --question 200 --answer 200 --kv-tokens 100k --rate 2,4,6,8,10,12 \
 		--policy round-robin,prefix-cost,cost --svg docs/figures/cluster-retrieval.svg
+
+simulate-pool: all ## compare routing policies with a pool that the nodes share, on a trace (REQUESTS=file)
+	@build/reprise cluster simulate $(REQUESTS) --policy round-robin,least-loaded,session,cost
+	@build/reprise cluster simulate $(REQUESTS) --policy round-robin,least-loaded,session,cost --pool auto
+
+simulate-apart: all ## prefill and decode on two nodes, by roles and by cost, on a trace at several speeds (REQUESTS=file)
+	@build/reprise cluster simulate $(REQUESTS) --speed 0.25,0.5,0.75,1 --prefill-nodes 7
+	@build/reprise cluster simulate $(REQUESTS) --speed 0.25,0.5,0.75,1 --apart-by-cost
 
 simulate-capacity: all ## hit rate and TTFT by KV capacity of nodes, on a trace (REQUESTS=file)
 	@build/reprise cluster simulate $(REQUESTS) --nodes 10 --answer 1 --policy round-robin,least-loaded,cost --kv-tokens 300k,1M,3M,10M,50M \

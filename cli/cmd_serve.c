@@ -18,14 +18,14 @@
 #include "serve_reload.h"
 
 typedef struct serve_options {
-    const char *chat_format, *kv_keep, *kv_method, *cluster_listen, *cluster_secret, *cluster_name, *kv_events,
+    const char *chat_format, *kv_keep, *kv_method, *cluster_listen, *cluster_secret, *cluster_name, *pool, *kv_events,
         *kv_events_name, *kv_events_tenant;
     cli_list models, schemas, loras;
     cli_engine_args engine;
     serve_common common;
     int32_t sequences, queue, audit, shifted_reuse;
     float max_divergence;
-    uint64_t scaffold_ram;
+    uint64_t scaffold_ram, pool_write;
     bool hash_key, audit_raise, mock;
     float mock_speed, mock_step;
 } serve_options;
@@ -59,13 +59,25 @@ static const cli_option options[] = {
      .kind = CLI_TEXT,
      .value = "FILE",
      .offset = AT(cluster_secret),
-     .help = "with --cluster-listen: file of the cluster's secret, 32 bytes or 64 hexadecimal digits, which others may "
-             "not read"},
+     .help = "with --cluster-listen or --pool: file of the cluster's secret, 32 bytes or 64 hexadecimal digits, which "
+             "others may not read"},
     {.name = "cluster-name",
      .kind = CLI_TEXT,
      .value = "NAME",
      .offset = AT(cluster_name),
      .help = "with --cluster-listen: name of this node (the address of --cluster-listen)"},
+    {.name = "pool",
+     .kind = CLI_TEXT,
+     .value = "ADDRESS",
+     .offset = AT(pool),
+     .help = "pool of KV that several servers share: dir:/FOLDER, redis://HOST, rediss://HOST, s3://BUCKET/PREFIX, or "
+             "https://HOST/PATH/. KV of queued requests is pulled from it where that is quicker than computing it, and "
+             "pushed to it in the background, encrypted"},
+    {.name = "pool-write",
+     .kind = CLI_BYTES,
+     .value = "BYTES",
+     .offset = AT(pool_write),
+     .help = "with --pool: bytes of KV that are pushed to it in a second at most (0: no limit)"},
     {.name = "kv-events",
      .kind = CLI_TEXT,
      .value = "ENDPOINT",
@@ -231,6 +243,8 @@ static rp_server_options server_options(const serve_options *o) {
     s.cluster_listen = o->cluster_listen;
     s.cluster_secret = o->cluster_secret;
     s.cluster_name = o->cluster_name;
+    s.pool = o->pool;
+    s.pool_write_bytes = o->pool_write;
     s.kv_events = o->kv_events;
     s.kv_events_name = o->kv_events_name;
     s.kv_events_tenant = o->kv_events_tenant;
@@ -313,9 +327,15 @@ static int serve_parsed(serve_options *o) {
     int status = serve_common_check(&o->common);
     if (status == CLI_OK) status = serve_common_share_ram(&o->common, &o->engine.ram);
     if (status != CLI_OK) return status;
-    if (o->cluster_listen == NULL && (o->cluster_secret != NULL || o->cluster_name != NULL))
-        return cli_fail(CLI_WRONG_USE,
-                        "--cluster-secret and --cluster-name need --cluster-listen ADDRESS, where routers connect");
+    if (o->cluster_listen == NULL && o->cluster_name != NULL)
+        return cli_fail(CLI_WRONG_USE, "--cluster-name needs --cluster-listen ADDRESS, where routers connect");
+    if (o->cluster_listen == NULL && o->pool == NULL && o->cluster_secret != NULL)
+        return cli_fail(CLI_WRONG_USE, "--cluster-secret needs --cluster-listen ADDRESS, where routers connect, or "
+                                       "--pool ADDRESS");
+    if (o->pool != NULL && o->cluster_secret == NULL)
+        return cli_fail(CLI_WRONG_USE, "--pool needs --cluster-secret FILE: names and encryption keys of its objects "
+                                       "are made of it");
+    if (o->pool == NULL && o->pool_write > 0) return cli_fail(CLI_WRONG_USE, "--pool-write needs --pool ADDRESS");
     if (o->cluster_listen != NULL && o->cluster_secret == NULL)
         return cli_fail(CLI_WRONG_USE, "--cluster-listen needs --cluster-secret FILE, the secret of the cluster");
     if (o->cluster_listen != NULL && o->models.n > 1)

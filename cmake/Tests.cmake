@@ -60,6 +60,9 @@ endfunction()
 
 file(GLOB test_files CONFIGURE_DEPENDS tests/*/test_*)
 list(FILTER test_files EXCLUDE REGEX "/tests/vulkan/") # cmake/Vulkan.cmake
+if(NOT libcurl IN_LIST REPRISE_PC_REQUIRES)
+  list(FILTER test_files EXCLUDE REGEX "/test_pool_(http|s3)")
+endif()
 set(threads_only OFF)
 if(REPRISE_SANITIZE MATCHES "thread")
   set(threads_only ON)

@@ -70,6 +70,12 @@ struct rp_cluster_options {
                                   be opened with vocabulary_only, from a file with the shape of a supported model
                                   (RP_ERR_UNSUPPORTED). No weights, KV memory or thread are used. RP_ERR_INVALID:
                                   with store_dir or on_spans. Default false */
+    const char *pool;          /* address of a pool that other engines with the same key use, too (docs/cluster.md):
+                                  "redis://HOST", ...; needs `key`. KV of queued requests is pulled from it where
+                                  that is quicker than computing it, and KV is pushed to it, in the background. A
+                                  pool that cannot be used is a miss. RP_ERR_INVALID: not an address, or with
+                                  plans_only. NULL: none */
+    uint64_t pool_write_bytes; /* pushed in a second at most; 0: no limit */
     const char *identity;      /* plans_only: plan for engines of this identity (rp_engine_identity), with the same
                                   options about KV and context; NULL: its own. RP_ERR_INVALID: not 64 lower-case
                                   digits, or without plans_only */

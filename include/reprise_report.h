@@ -34,7 +34,7 @@ typedef struct rp_plan_item {
     int32_t position;         /* of the first token in this prompt */
     int32_t shift;            /* of the view, in positions; 0 for a run */
     const char *tier;         /* "ram": hit in RAM; "device": in a GPU's own memory; "disk": loaded from disk;
-                                 "computed": miss, computed now; "" for a run */
+                                 "pool": pulled from a pool; "computed": miss, computed now; "" for a run */
     const char *reason;       /* miss reason (a run, or tier "computed"); "" for a hit. Static:
                                  "new"      never cached, as far as is known and visible to the request's tenant
                                  "evicted"  was cached, and was evicted or has expired

@@ -184,6 +184,10 @@ typedef struct rp_server_options {
                                         NULL: none */
     const char *kv_events_name;      /* of this node in their topic, without '@'; NULL: cluster_name, or else
                                         the first address without "http://" */
+    const char *pool;                /* address of a pool of KV that other servers use, too (docs/cluster.md):
+                                        "redis://HOST", ...; with cluster_secret, of which its names and keys are
+                                        made. NULL: none */
+    uint64_t pool_write_bytes;       /* pushed to it in a second at most; 0: no limit */
     const char *kv_events_tenant;    /* text of this tenant is published: needed with api_keys, and only with
                                         it. NULL: of the operator */
 } rp_server_options;

@@ -425,6 +425,16 @@ typedef struct rp_store_stats {
     uint64_t host_spans, host_bytes, host_budget_bytes;
     uint64_t host_hits, host_in_place, host_evictions;
     uint64_t host_reads, host_read_bytes, host_writes, host_write_bytes;
+    /* Of an engine with a pool (rp_cluster_options.pool; docs/cluster.md): looks: questions which KV of a request it
+       has; reads: spans that were pulled from it, faults: those that could not be, late ones included; writes: spans
+       pushed to it; present: those that it had already; unwritten: those that could not be pushed, or were evicted
+       before. 0: there is none */
+    uint64_t pool_looks, pool_reads, pool_read_bytes, pool_faults;
+    uint64_t pool_writes, pool_write_bytes, pool_present, pool_unwritten;
+    uint64_t pool_pauses;     /* how often it was not used for a while, after failures */
+    bool pool_is_paused;      /* as it is now */
+    const char *pool_trouble; /* of the last operation, if it failed: "timeout", "refused", "no_access", "no_space",
+                                 "lost", "unreachable", "protocol", "absent", "io_error"; else "". Static */
 } rp_store_stats;
 /* RP_ERR_INVALID (struct_size is not set). */
 RP_API int rp_engine_store_stats(rp_engine *engine, rp_store_stats *out);

@@ -49,6 +49,7 @@ struct rp_request_experiment {
 /* rp_engine_options.experiment; borrowed until rp_engine_new returns. Initialise it likewise. */
 struct rp_engine_experiment {
     uint32_t struct_size;
+    bool pool_at_any_cost;  /* pull KV from a pool even where computing it is quicker, and wait ten seconds for it */
     bool store_whole_reads; /* read KV from disk span by span, instead of layer by layer for all spans */
 };
 

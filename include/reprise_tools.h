@@ -434,7 +434,7 @@ RP_API int rp_simulator_run(const rp_simulator *simulator, rp_policy policy, siz
 /* A request of a trace: as rp_simulate_request, with its time and the length of its answer. */
 typedef struct rp_cluster_trace_request {
     double at_ms;
-    const uint64_t *blocks; /* [n_blocks] of 512 tokens; equal ids are equal tokens after equal prefixes */
+    const uint64_t *blocks; /* [n_blocks] of block_tokens; equal ids are equal tokens after equal prefixes */
     size_t n_blocks;
     int32_t prompt_tokens, answer_tokens;
 } rp_cluster_trace_request;
@@ -445,6 +445,20 @@ typedef enum rp_cluster_workload {
     RP_CLUSTER_RETRIEVAL,     /* some of many documents, as modules, in random order, and a question */
     RP_CLUSTER_CONVERSATIONS, /* turns, each some time after the answer before it */
 } rp_cluster_workload;
+
+/* When a name that a node has is written to the pool. */
+typedef enum rp_cluster_pool_writes {
+    RP_CLUSTER_POOL_SECOND_USE, /* at its second use on any node */
+    RP_CLUSTER_POOL_EVICTED,    /* also when a node evicts it */
+    RP_CLUSTER_POOL_ALWAYS,     /* when it was computed */
+} rp_cluster_pool_writes;
+
+/* Is a prompt computed on one node, and answered on another one, which fetches its KV? */
+typedef enum rp_cluster_apart {
+    RP_CLUSTER_TOGETHER,
+    RP_CLUSTER_APART,         /* always: nodes have roles */
+    RP_CLUSTER_APART_BY_COST, /* on any two nodes, if that is predicted to cost less than any one node */
+} rp_cluster_apart;
 
 typedef struct rp_cluster_simulate_options {
     uint32_t struct_size;
@@ -486,6 +500,17 @@ typedef struct rp_cluster_simulate_options {
     double deadline_s;         /* until the first byte; 0: none (default) */
     /* Faults: a random small cluster and workload instead of the above, but the policy; invariants are checked. */
     bool faults;
+    int32_t block_tokens;           /* of a trace's blocks; default 512 */
+    const uint64_t *trace_sessions; /* [n], borrowed: hashes of the sessions of a trace's requests; 0 of one, and NULL:
+                                       unknown, the request's second block stands for it (default) */
+    /* A pool of KV that the nodes share. */
+    int64_t pool_tokens;  /* its capacity; 0: none (default); -1: that of the nodes in RAM */
+    double pool_fetch_us; /* time to fetch a token's KV; default 10 */
+    double pool_rtt_us;   /* of a request's fetch; default 200 */
+    int32_t pool_writes;  /* rp_cluster_pool_writes; default RP_CLUSTER_POOL_ALWAYS */
+    /* Prefill and decode apart. KV is moved in pool_fetch_us a token and pool_rtt_us, pool or not. */
+    int32_t apart;         /* rp_cluster_apart; default RP_CLUSTER_TOGETHER */
+    int32_t prefill_nodes; /* RP_CLUSTER_APART: from 1 to nodes - 1; the others decode. Else 0 */
 } rp_cluster_simulate_options;
 
 RP_API void rp_cluster_simulate_options_init(rp_cluster_simulate_options *options, uint32_t struct_size);
@@ -516,6 +541,11 @@ typedef struct rp_cluster_simulation {
 
     uint64_t hash;    /* of all events: equal runs have equal hashes */
     char broken[512]; /* the first invariant that did not hold; "": none */
+
+    uint64_t fetched_names; /* from the pool; a trace's are its blocks */
+    int64_t fetched_tokens, pool_written_tokens;
+    uint64_t apart;     /* requests with a prompt that another node computed */
+    double e2e_mean_ms; /* end-to-end latency */
 } rp_cluster_simulation;
 
 /* trace: [n] requests of RP_CLUSTER_TRACE, else NULL. options NULL: the defaults. RP_ERR_INVALID (an option or a

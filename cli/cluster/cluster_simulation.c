@@ -11,15 +11,16 @@
 #include "common/console.h"
 
 typedef struct simulation_options {
-    const char *trace, *policies, *admissions, *kv_tokens, *disk_tokens, *rates, *speeds, *index_ages, *svg;
+    const char *trace, *policies, *admissions, *kv_tokens, *disk_tokens, *pool, *rates, *speeds, *index_ages, *svg;
     float ttft_goal, itl_goal, speculative, near_ties, weight, latency, prefill_speed, decode_ms, think, deadline,
-        disk_speed;
+        disk_speed, pool_fetch, pool_rtt;
     int32_t workload, nodes, routers, attention, chunk, sequences, waiting, count, groups, prefix, question, answer,
-        documents, chosen, turns, seeds;
+        documents, chosen, turns, seeds, block, pool_writes, prefill_nodes;
     uint64_t seed;
-    bool faults, no_queues, json;
+    bool faults, no_queues, apart_by_cost, json;
 } simulation_options;
 
+static const char *const pool_writes[] = {"second-use", "evicted", "always", NULL};
 static const char *const workloads[] = {"trace", "shared-prefix", "retrieval", "conversations", NULL};
 
 #define AT(field) offsetof(simulation_options, field)
@@ -47,6 +48,7 @@ static const cli_option options[] = {
         .choices = workloads,
         .help = "requests: trace, shared-prefix, retrieval, conversations (trace)",
     },
+    INT("block", "TOKENS", block, 1, 1 << 20, "tokens per id of the trace (512)"),
     INT("nodes", "N", nodes, 1, 1024, "number of nodes (8)"),
     INT("routers", "N", routers, 1, 64, "number of routers (1)"),
     TEXT("policy", "LIST", policies,
@@ -62,6 +64,29 @@ static const cli_option options[] = {
     TEXT("kv-tokens", "LIST", kv_tokens, "KV capacity of a node in RAM, in tokens, as 3M or 500k (3M)"),
     TEXT("disk-tokens", "TOKENS", disk_tokens, "KV capacity of a node on disk; 0: none (0)"),
     REAL("disk-speed", "GB/S", disk_speed, 0.001, 1e6, "speed of a node's disk, gigabytes a second (3)"),
+    TEXT("pool", "TOKENS", pool,
+         "KV capacity of a pool that the nodes share, in tokens; auto: that of the nodes in RAM; 0: none (0)"),
+    REAL("pool-fetch-us", "US", pool_fetch, 0.001, 1e6,
+         "time to fetch a token's KV from the pool, microseconds (10)"),
+    REAL("pool-rtt-us", "US", pool_rtt, 0, 1e9, "time of a fetch besides its tokens, microseconds (200)"),
+    {
+        .name = "pool-writes",
+        .kind = CLI_CHOICE,
+        .value = "WHEN",
+        .offset = AT(pool_writes),
+        .choices = pool_writes,
+        .help = "KV is written to the pool at its second use on any node (second-use), also when a node evicts it "
+                "(evicted), or when it is computed (always) (always)",
+    },
+    INT("prefill-nodes", "N", prefill_nodes, 0, 1023,
+        "prefill and decode apart: nodes that compute prompts for the others, which fetch their KV as from a pool; 0: "
+        "each node does both (0)"),
+    {
+        .name = "apart-by-cost",
+        .kind = CLI_FLAG,
+        .offset = AT(apart_by_cost),
+        .help = "prefill and decode of a request on any two nodes, if that is predicted to cost less than any one node",
+    },
     REAL("prefill-speed", "TOKENS/S", prefill_speed, 1, 1e9,
          "tokens a second that a node computes at the beginning of a prompt (14000)"),
     INT("attention", "TOKENS", attention, 1, 1 << 30,
@@ -218,9 +243,11 @@ static double axis_set(const axes *a, size_t i, rp_cluster_simulate_options *o) 
 }
 
 static int fill_options(const simulation_options *o, rp_cluster_simulate_options *out) {
-    double disk[CLUSTER_MAX_VALUES];
-    size_t n_disk;
+    double disk[CLUSTER_MAX_VALUES], pool[CLUSTER_MAX_VALUES];
+    size_t n_disk, n_pool;
+    const bool pool_auto = strcmp(o->pool, "auto") == 0;
     int status = read_numbers("disk-tokens", o->disk_tokens, disk, &n_disk);
+    if (status == CLI_OK) status = read_numbers("pool", pool_auto ? "0" : o->pool, pool, &n_pool);
     if (status != CLI_OK) return status;
     *out = rp_cluster_simulate_options_defaults();
     out->seed = o->seed;
@@ -232,6 +259,15 @@ static int fill_options(const simulation_options *o, rp_cluster_simulate_options
     out->near_ties = (double)o->near_ties;
     out->latency_ms = (double)o->latency;
     out->disk_tokens = (int64_t)disk[0];
+    out->apart = o->prefill_nodes > 0 ? RP_CLUSTER_APART
+                 : o->apart_by_cost   ? RP_CLUSTER_APART_BY_COST
+                                      : RP_CLUSTER_TOGETHER;
+    out->prefill_nodes = o->prefill_nodes;
+    out->block_tokens = o->block;
+    out->pool_tokens = pool_auto ? -1 : (int64_t)pool[0];
+    out->pool_fetch_us = (double)o->pool_fetch;
+    out->pool_rtt_us = (double)o->pool_rtt;
+    out->pool_writes = o->pool_writes;
     out->disk_bytes_per_s = (double)o->disk_speed * 1e9;
     out->prefill_tokens_per_s = (double)o->prefill_speed;
     out->attention_tokens = o->attention;
@@ -329,11 +365,17 @@ static rp_cluster_trace_request *trace_of(const bench_requests *r) {
     rp_cluster_trace_request *trace = cli_alloc((r->n + 1) * sizeof *trace);
     for (size_t i = 0; i < r->n; i++) {
         const bench_request *q = &r->items[i];
-        size_t blocks = ((size_t)q->input_tokens + BENCH_REQUEST_BLOCK - 1) / BENCH_REQUEST_BLOCK;
+        size_t blocks = ((size_t)q->input_tokens + (size_t)r->block - 1) / (size_t)r->block;
         trace[i] = (rp_cluster_trace_request){q->timestamp_ms, r->ids + q->first_id, blocks, q->input_tokens,
                                               q->output_tokens};
     }
     return trace;
+}
+
+static uint64_t *sessions_of(const bench_requests *r) {
+    uint64_t *sessions = cli_alloc((r->n + 1) * sizeof *sessions);
+    for (size_t i = 0; i < r->n; i++) sessions[i] = r->items[i].session;
+    return sessions;
 }
 
 static int show(const simulation_options *o, const cluster_runs *c) {
@@ -352,6 +394,7 @@ static int show(const simulation_options *o, const cluster_runs *c) {
 static int simulate(const simulation_options *o, cluster_runs *c, axes *a) {
     bench_requests requests = {0};
     rp_cluster_trace_request *trace = NULL;
+    uint64_t *sessions = NULL;
     if (o->workload == RP_CLUSTER_TRACE && !o->trace)
         return cli_fail(CLI_WRONG_USE, "give a TRACE, or --workload shared-prefix, retrieval or conversations");
     if (o->workload != RP_CLUSTER_TRACE && o->trace)
@@ -360,15 +403,22 @@ static int simulate(const simulation_options *o, cluster_runs *c, axes *a) {
     if (o->ttft_goal > 0 && strcmp(o->admissions, "off") == 0)
         return cli_fail(CLI_WRONG_USE,
                         "--ttft-goal has no effect without a rule of early rejection: add --admission predicted");
+    if (o->prefill_nodes > 0 && o->apart_by_cost)
+        return cli_fail(CLI_WRONG_USE, "--apart-by-cost uses any node for both: leave out --prefill-nodes");
     c->source = o->trace != NULL ? o->trace : workloads[o->workload];
     int status = read_axes(o, a, c);
     if (status == CLI_OK) status = fill_options(o, &c->base);
     if (status == CLI_OK && o->trace != NULL)
-        status = bench_requests_read(&requests, o->trace, BENCH_REQUEST_BLOCK, (size_t)o->count);
-    if (status == CLI_OK && o->trace != NULL) trace = trace_of(&requests);
+        status = bench_requests_read(&requests, o->trace, o->block, (size_t)o->count);
+    if (status == CLI_OK && o->trace != NULL) {
+        trace = trace_of(&requests);
+        c->base.trace_sessions = sessions = sessions_of(&requests);
+    }
     if (status == CLI_OK) status = run_all(o, a, trace, requests.n, c);
     if (status == CLI_OK) c->base.kv_tokens = (int64_t)a->kv_tokens[0];
     free(trace);
+    free(sessions);
+    c->base.trace_sessions = NULL;
     bench_requests_free(&requests);
     return status == CLI_OK ? show(o, c) : status;
 }
@@ -379,6 +429,7 @@ static int simulation_main(int argc, char **argv) {
         .admissions = "off",
         .kv_tokens = "3M",
         .disk_tokens = "0",
+        .pool = "0",
         .rates = "10",
         .speeds = "1",
         .index_ages = "0",
@@ -389,6 +440,10 @@ static int simulation_main(int argc, char **argv) {
         .decode_ms = 8,
         .think = 10,
         .disk_speed = 3,
+        .pool_fetch = 10,
+        .pool_rtt = 200,
+        .pool_writes = RP_CLUSTER_POOL_ALWAYS,
+        .block = 512,
         .nodes = 8,
         .routers = 1,
         .attention = 8192,

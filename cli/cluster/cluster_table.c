@@ -36,7 +36,11 @@ static void print_run(const cluster_runs *c, const cluster_run *run) {
         printf(" %*llu", i == 0 ? 8 : 7, (unsigned long long)n);
         others -= n;
     }
-    printf(" %7llu\n", (unsigned long long)others);
+    printf(" %7llu", (unsigned long long)others);
+    if (c->base.pool_tokens != 0) printf(" %8llu", (unsigned long long)r->fetched_names);
+    if (c->base.apart != RP_CLUSTER_TOGETHER)
+        printf(" %8.2f %7llu", r->e2e_mean_ms / 1e3, (unsigned long long)r->apart);
+    printf("\n");
 }
 
 void cluster_runs_print(const cluster_runs *c) {
@@ -44,12 +48,17 @@ void cluster_runs_print(const cluster_runs *c) {
            (int)c->base.routers, c->base.routers == 1 ? "" : "s");
     printf("%-28s ", "policy");
     if (c->axis != NULL) printf("%10s ", c->axis);
-    printf("%6s %7s %9s %9s %9s %9s %8s %9s %8s %7s %7s %7s %7s %7s %7s\n", "hits", "busiest", "TTFT mean", "p50",
-           "p90", "p99 s", "ITL p95", "tokens/s", "served", "no-ttft", "no-itl", "no-room", "busy", "late", "others");
+    printf("%6s %7s %9s %9s %9s %9s %8s %9s %8s %7s %7s %7s %7s %7s %7s", "hits", "busiest", "TTFT mean", "p50", "p90",
+           "p99 s", "ITL p95", "tokens/s", "served", "no-ttft", "no-itl", "no-room", "busy", "late", "others");
+    if (c->base.pool_tokens != 0) printf(" %8s", "fetched");
+    if (c->base.apart != RP_CLUSTER_TOGETHER) printf(" %8s %7s", "E2E mean", "apart");
+    printf("\n");
     for (size_t i = 0; i < c->n; i++) print_run(c, &c->runs[i]);
     printf("\nhits: share of prompt tokens that were cached. busiest: its computing time, by the mean. ITL in ms. "
            "no-ttft, no-itl, no-room (of the\n"
-           "queue), busy: refused. late: deadline before the first byte.\n");
+           "queue), busy: refused. late: deadline before the first byte.%s%s\n",
+           c->base.pool_tokens != 0 ? " fetched: names, from the pool." : "",
+           c->base.apart != RP_CLUSTER_TOGETHER ? " E2E: end-to-end latency, s." : "");
 }
 
 static json_t *run_object(const cluster_runs *c, const cluster_run *run) {
@@ -67,6 +76,7 @@ static json_t *run_object(const cluster_runs *c, const cluster_run *run) {
         {"ttft_p50_ms", r->ttft_p50_ms},
         {"ttft_p90_ms", r->ttft_p90_ms},
         {"ttft_p99_ms", r->ttft_p99_ms},
+        {"e2e_mean_ms", r->e2e_mean_ms},
         {"itl_mean_ms", r->itl_mean_ms},
         {"itl_p50_ms", r->itl_p50_ms},
         {"itl_p95_ms", r->itl_p95_ms},
@@ -82,6 +92,10 @@ static json_t *run_object(const cluster_runs *c, const cluster_run *run) {
         {"prompt_tokens", (uint64_t)r->prompt_tokens},
         {"hit_tokens", (uint64_t)r->hit_tokens},
         {"answer_tokens", (uint64_t)r->answer_tokens},
+        {"fetched_names", r->fetched_names},
+        {"fetched_tokens", (uint64_t)r->fetched_tokens},
+        {"apart", r->apart},
+        {"pool_written_tokens", (uint64_t)r->pool_written_tokens},
         {"retries", r->retries},
         {"continuations", r->continuations},
         {"snapshots", r->snapshots},

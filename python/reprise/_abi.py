@@ -238,6 +238,14 @@ RP_CLUSTER_SHARED_PREFIX = 1
 RP_CLUSTER_RETRIEVAL = 2
 RP_CLUSTER_CONVERSATIONS = 3
 
+RP_CLUSTER_POOL_SECOND_USE = 0
+RP_CLUSTER_POOL_EVICTED = 1
+RP_CLUSTER_POOL_ALWAYS = 2
+
+RP_CLUSTER_TOGETHER = 0
+RP_CLUSTER_APART = 1
+RP_CLUSTER_APART_BY_COST = 2
+
 
 class rp_error(Structure):
     code: int
@@ -1661,6 +1669,17 @@ class rp_store_stats(Structure):
     host_read_bytes: int
     host_writes: int
     host_write_bytes: int
+    pool_looks: int
+    pool_reads: int
+    pool_read_bytes: int
+    pool_faults: int
+    pool_writes: int
+    pool_write_bytes: int
+    pool_present: int
+    pool_unwritten: int
+    pool_pauses: int
+    pool_is_paused: bool
+    pool_trouble: Bytes | None
     _fields_ = [
         ("struct_size", c_uint32),
         ("spans", c_uint64),
@@ -1700,6 +1719,17 @@ class rp_store_stats(Structure):
         ("host_read_bytes", c_uint64),
         ("host_writes", c_uint64),
         ("host_write_bytes", c_uint64),
+        ("pool_looks", c_uint64),
+        ("pool_reads", c_uint64),
+        ("pool_read_bytes", c_uint64),
+        ("pool_faults", c_uint64),
+        ("pool_writes", c_uint64),
+        ("pool_write_bytes", c_uint64),
+        ("pool_present", c_uint64),
+        ("pool_unwritten", c_uint64),
+        ("pool_pauses", c_uint64),
+        ("pool_is_paused", c_bool),
+        ("pool_trouble", c_char_p),
     ]
 
 
@@ -1768,6 +1798,8 @@ class rp_cluster_options(Structure):
     blocks_user: int | None
     blocks_tenant: Bytes | None
     plans_only: bool
+    pool: Bytes | None
+    pool_write_bytes: int
     identity: Bytes | None
     _fields_ = [
         ("struct_size", c_uint32),
@@ -1778,6 +1810,8 @@ class rp_cluster_options(Structure):
         ("blocks_user", c_void_p),
         ("blocks_tenant", c_char_p),
         ("plans_only", c_bool),
+        ("pool", c_char_p),
+        ("pool_write_bytes", c_uint64),
         ("identity", c_char_p),
     ]
 
@@ -1982,9 +2016,11 @@ class rp_request_experiment(Structure):
 
 class rp_engine_experiment(Structure):
     struct_size: int
+    pool_at_any_cost: bool
     store_whole_reads: bool
     _fields_ = [
         ("struct_size", c_uint32),
+        ("pool_at_any_cost", c_bool),
         ("store_whole_reads", c_bool),
     ]
 
@@ -2418,6 +2454,14 @@ class rp_cluster_simulate_options(Structure):
     think_s: float
     deadline_s: float
     faults: bool
+    block_tokens: int
+    trace_sessions: Any
+    pool_tokens: int
+    pool_fetch_us: float
+    pool_rtt_us: float
+    pool_writes: int
+    apart: int
+    prefill_nodes: int
     _fields_ = [
         ("struct_size", c_uint32),
         ("seed", c_uint64),
@@ -2456,6 +2500,14 @@ class rp_cluster_simulate_options(Structure):
         ("think_s", c_double),
         ("deadline_s", c_double),
         ("faults", c_bool),
+        ("block_tokens", c_int32),
+        ("trace_sessions", POINTER(c_uint64)),
+        ("pool_tokens", c_int64),
+        ("pool_fetch_us", c_double),
+        ("pool_rtt_us", c_double),
+        ("pool_writes", c_int32),
+        ("apart", c_int32),
+        ("prefill_nodes", c_int32),
     ]
 
 
@@ -2497,6 +2549,11 @@ class rp_cluster_simulation(Structure):
     router_restarts: int
     hash: int
     broken: Bytes
+    fetched_names: int
+    fetched_tokens: int
+    pool_written_tokens: int
+    apart: int
+    e2e_mean_ms: float
     _fields_ = [
         ("struct_size", c_uint32),
         ("nodes", c_int32),
@@ -2535,6 +2592,11 @@ class rp_cluster_simulation(Structure):
         ("router_restarts", c_uint64),
         ("hash", c_uint64),
         ("broken", c_char * 512),
+        ("fetched_names", c_uint64),
+        ("fetched_tokens", c_int64),
+        ("pool_written_tokens", c_int64),
+        ("apart", c_uint64),
+        ("e2e_mean_ms", c_double),
     ]
 
 

@@ -51,11 +51,30 @@ double cluster_cost_tokens(const rp_engine_load *load, double n, double slots) {
     return cluster_cost_rows(load, n) + cluster_cost_attention(load, n, slots);
 }
 
+double cluster_cost_part(const rp_engine_load *load, double n, double position) {
+    double chunk = cluster_cost_chunk(load);
+    return n * (cluster_cost_rows(load, chunk) / chunk) + cluster_cost_attention(load, n, position);
+}
+
 double cluster_cost_read(const rp_engine_load *load, double bytes) { return load->read_byte_us * bytes; }
+
+double cluster_cost_transfer(const cluster_fetch_cost *fetch, double bytes) { return fetch->byte_us * bytes; }
+
+double cluster_cost_fetch_gain(const rp_engine_load *load, const cluster_fetch_cost *fetch, const rp_named_kv *item) {
+    return cluster_cost_part(load, item->n_tokens, item->position) - cluster_cost_transfer(fetch, (double)item->bytes);
+}
 
 double cluster_cost_decode(const rp_engine_load *load, double slots) {
     double all = (double)load->context_tokens + slots;
     return cluster_cost_step(load, load->decoding + 1.0, all, all);
+}
+
+double cluster_cost_answer(const rp_engine_load *load, double n, double slots, double busy) {
+    double all = (double)load->context_tokens + slots, chunk = cluster_cost_chunk(load), decode_us, mixed_us;
+    BASE_ASSERT(busy >= 0 && busy <= 1);
+    decode_us = cluster_cost_decode(load, slots);
+    mixed_us = cluster_cost_step(load, load->decoding + 1.0 + chunk, all + chunk * slots / 2, all + slots);
+    return decode_us > 0 ? n / (busy / mixed_us + (1 - busy) / decode_us) : 0;
 }
 
 bool cluster_cost_is_known(const rp_engine_load *load) {

@@ -7,7 +7,6 @@
 #include "base/check.h"
 #include "base/compiler.h"
 #include "base/hash.h"
-#include "cluster/cost.h"
 #include "reprise_cluster.h"
 
 /* Default of a disk that was not measured yet: 1 GB/s. */
@@ -35,8 +34,8 @@ void cluster_policy_order(const cluster_request *r, int32_t *order) {
 /* Work of a prompt on a node: runs of adjacent tokens to compute, and bytes to read. */
 typedef struct work {
     const rp_engine_load *load;
-    double row_us; /* time of a token in a full step: for the choice between computing and reading */
-    double tokens, attention_us, read_us;
+    const cluster_fetch_cost *fetch; /* NULL: nothing is fetched */
+    double tokens, attention_us, read_us, transfer_us;
     double from, to; /* the open run; equal: there is none */
 } work;
 
@@ -61,8 +60,7 @@ static void work_compute(work *w, double position, double n) {
 static bool work_read(work *w, const rp_named_kv *item) {
     double read = cluster_cost_read(w->load, (double)item->bytes);
     if (read <= 0) read = READ_BYTE_US * (double)item->bytes;
-    double compute = item->n_tokens * w->row_us + cluster_cost_attention(w->load, item->n_tokens, item->position);
-    if (read > compute) {
+    if (read > cluster_cost_part(w->load, item->n_tokens, item->position)) {
         work_compute(w, item->position, item->n_tokens);
         return false;
     }
@@ -70,9 +68,20 @@ static bool work_read(work *w, const rp_named_kv *item) {
     return true;
 }
 
+/* KV in the pool is fetched, or computed if that is faster. */
+static void work_fetch(work *w, cluster_candidate *c, const rp_named_kv *item) {
+    if (!w->fetch || cluster_cost_fetch_gain(w->load, w->fetch, item) <= 0) {
+        work_compute(w, item->position, item->n_tokens);
+        return;
+    }
+    w->transfer_us += cluster_cost_transfer(w->fetch, (double)item->bytes);
+    c->pool_tokens += item->n_tokens;
+}
+
 static void work_item(work *w, cluster_candidate *c, const rp_named_kv *item, uint32_t tiers) {
     if (BASE_LIKELY(tiers & IN_RAM)) c->held_tokens += item->n_tokens;
     else if (!tiers) work_compute(w, item->position, item->n_tokens);
+    else if (tiers == CLUSTER_TIER_POOL) work_fetch(w, c, item);
     else if (work_read(w, item)) {
         c->held_tokens += item->n_tokens;
         c->disk_tokens += item->n_tokens;
@@ -126,20 +135,43 @@ static void work_modules(work *w, cluster_candidate *c, const cluster_request *r
     }
 }
 
+/* ---- the pool ---- */
+
+void cluster_policy_mark_pooled(const cluster_request *r, const bool *pooled, uint8_t *held) {
+    bool whole = true; /* the text so far is on the node or in the pool */
+    for (int32_t i = 0, end; i < r->n_items; i = end) {
+        const rp_named_kv *item = &r->items[i];
+        bool all = pooled[i];
+        for (end = i + 1; item->group && end < r->n_items && r->items[end].group == item->group; end++)
+            all = all && pooled[end];
+        if (!item->is_module) whole = whole && (held[i] || all);
+        for (int32_t k = i; k < end && all && (item->is_module || whole); k++)
+            if (!held[k]) held[k] = CLUSTER_TIER_POOL;
+    }
+}
+
+/* Is fetching faster than computing, the round trip included? */
+static bool fetch_pays(const cluster_facts *facts, const cluster_request *r, const uint8_t *held) {
+    double gain_us = 0;
+    for (int32_t i = 0; held && facts->fetch && i < r->n_items; i++)
+        if (held[i] == CLUSTER_TIER_POOL)
+            gain_us += BASE_MAX(cluster_cost_fetch_gain(facts->load, facts->fetch, &r->items[i]), 0);
+    return gain_us > 0 && gain_us > facts->fetch->rtt_us;
+}
+
 void cluster_policy_see(cluster_candidate *c, const cluster_facts *facts, const cluster_request *r, const uint8_t *held,
                         const int32_t *order) {
     const rp_engine_load *load = facts->load;
-    double chunk = cluster_cost_chunk(load);
-    work w = {.load = load, .row_us = cluster_cost_rows(load, chunk) / chunk};
+    work w = {.load = load, .fetch = fetch_pays(facts, r, held) ? facts->fetch : NULL};
     /* Without modules, names of text cover the prompt from its start without gaps. */
     bool plain = r->n_items > 0 && !r->items[0].is_module;
     c->node = facts->node;
-    c->held_tokens = c->disk_tokens = 0;
+    c->held_tokens = c->disk_tokens = c->pool_tokens = 0;
     if (order) work_prefix(&w, c, r, held, order);
     else work_modules(&w, c, r, held, plain);
     /* Tokens without names, and those of a continued answer. Their positions are unknown; most are at the end. */
     double all = (double)r->prompt_tokens + (r->began ? r->answer_tokens : 0);
-    double fresh = BASE_MAX(all - c->held_tokens - w.tokens, 0);
+    double fresh = BASE_MAX(all - c->held_tokens - c->pool_tokens - w.tokens, 0);
     work_compute(&w, all - fresh, fresh);
     work_close(&w);
     BASE_ASSERT(c->disk_tokens >= 0 && c->disk_tokens <= c->held_tokens);
@@ -147,7 +179,9 @@ void cluster_policy_see(cluster_candidate *c, const cluster_facts *facts, const 
     c->drain_ms = facts->drain_us / 1e3;
     c->compute_ms = compute_us / 1e3;
     c->read_ms = w.read_us / 1e3;
-    c->ttft_ms = c->drain_ms + c->compute_ms + c->read_ms;
+    c->fetch_ms = w.transfer_us > 0 ? (w.transfer_us + w.fetch->rtt_us) / 1e3 : 0;
+    c->ttft_ms = BASE_MAX(c->drain_ms, c->fetch_ms) + c->compute_ms + c->read_ms;
+    c->answer_ms = cluster_cost_answer(load, facts->answer_tokens, all, facts->busy) / 1e3;
     c->step_ms = cluster_cost_decode(load, all) / 1e3;
 }
 
@@ -167,15 +201,20 @@ typedef struct choice {
     bool fast;
 } choice;
 
-static double choice_cost(const choice *x, int32_t i) {
-    const cluster_candidate *c = &x->candidates[i];
-    switch (x->policy) {
-    case CLUSTER_POLICY_LEAST_LOADED: return (double)x->facts[i].queued_tokens;
+double cluster_policy_cost(cluster_policy policy, const cluster_candidate *c, const cluster_facts *facts) {
+    switch (policy) {
+    case CLUSTER_POLICY_LEAST_LOADED: return (double)facts->queued_tokens;
     case CLUSTER_POLICY_LONGEST_MATCH: return -(double)c->held_tokens;
     case CLUSTER_POLICY_PREFIX_COST:
-    case CLUSTER_POLICY_COST: return c->ttft_ms + x->facts[i].delayed * (c->compute_ms + c->read_ms);
+    case CLUSTER_POLICY_COST:
+        return c->ttft_ms + c->answer_ms + facts->delayed * (c->compute_ms + c->read_ms) +
+               facts->requests_of_all * c->fetch_ms;
     default: return 0;
     }
+}
+
+static double choice_cost(const choice *x, int32_t i) {
+    return cluster_policy_cost(x->policy, &x->candidates[i], &x->facts[i]);
 }
 
 bool cluster_policy_prefers_full(cluster_policy policy, const cluster_candidate *candidates, const cluster_facts *facts,

@@ -20,6 +20,7 @@ cluster_router_options cluster_router_defaults(void) {
         .speculative_us = 2000000,
         .node_timeout_us = 60000000,
         .index_bytes = (uint64_t)512 << 20,
+        .pool_bytes = (uint64_t)32 << 20,
     };
 }
 
@@ -78,7 +79,9 @@ int cluster_router_new(cluster_router **out, const cluster_router_options *optio
     t->retry_budget = 10;
     t->budget_us = router_now(t);
     int rc = cluster_index_new(&t->index, err);
+    if (!rc && t->options.fetch.byte_us > 0) rc = cluster_pool_hints_new(&t->pool, t->options.pool_bytes, err);
     if (rc) {
+        cluster_index_free(t->index);
         base_free(t);
         return rc;
     }
@@ -94,10 +97,12 @@ void cluster_router_free(cluster_router *t) {
         if (t->nodes[i].used) router_node_remove(t, &t->nodes[i]);
     cluster_speculation_free(&t->speculation);
     cluster_index_free(t->index);
+    cluster_pool_hints_free(t->pool);
     base_free(t->nodes);
     base_free(t->facts);
     base_free(t->loads);
     base_free(t->held);
+    base_free(t->pooled);
     base_free(t->order);
     memset(t->secret, 0, sizeof(t->secret));
     base_free(t);
@@ -121,6 +126,11 @@ void cluster_router_remove_node(cluster_router *t, int32_t node) {
     router_move_all(t, x);
     router_node_remove(t, x);
     router_leave(t);
+}
+
+void cluster_router_set_prefill(cluster_router *t, int32_t node) {
+    router_node *x = router_node_at(t, node);
+    if (x) x->prefills_only = true;
 }
 
 void cluster_router_drain_node(cluster_router *t, int32_t node, bool drains) {
@@ -157,6 +167,11 @@ void cluster_router_cut(cluster_router *t, int32_t node) {
     router_enter(t);
     router_node_close(t, x, router_now(t));
     router_leave(t);
+}
+
+void cluster_router_pooled(cluster_router *t, const rp_name *names, size_t n) {
+    BASE_ASSERT(!t->is_inside && t->pool);
+    for (size_t i = 0; i < n; i++) cluster_pool_hints_add(t->pool, &names[i]);
 }
 
 /* ---- requests ---- */

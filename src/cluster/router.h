@@ -14,6 +14,7 @@
 #ifndef CLUSTER_ROUTER_H
 #define CLUSTER_ROUTER_H
 
+#include "cluster/cost.h"
 #include "cluster/view.h"
 
 #define CLUSTER_MAX_REQUESTS 65536 /* at a time */
@@ -48,6 +49,13 @@ typedef enum cluster_admission {
         CLUSTER_N_ADMISSIONS
 } cluster_admission;
 
+/* Is a prompt computed on one node (prefill), and answered on another one (decode), to which its KV is moved? */
+typedef enum cluster_apart {
+    CLUSTER_APART_NEVER,   /* the default */
+    CLUSTER_APART_ALWAYS,  /* except continuations; nodes have roles: cluster_router_set_prefill */
+    CLUSTER_APART_BY_COST, /* on any two nodes, if that costs less than any one node; with policies of cost */
+} cluster_apart;
+
 typedef struct cluster_router_options {
     cluster_policy policy;
     cluster_admission admission;
@@ -63,7 +71,11 @@ typedef struct cluster_router_options {
     uint64_t index_bytes;             /* memory of the index, divided equally among nodes; default 512 MiB */
     uint64_t node_timeout_us;         /* a request without a sign of life for so long has failed; default 60 s; 0:
                                          never */
-    const uint8_t *secret;            /* [RP_CLUSTER_KEY_BYTES] */
+    cluster_apart apart;
+    cluster_fetch_cost move;  /* KV from a prefill node to a decode node */
+    cluster_fetch_cost fetch; /* KV from the pool; byte_us 0: there is none (default) */
+    uint64_t pool_bytes;      /* memory of the hints of what the pool has; default 32 MiB: 4 million names */
+    const uint8_t *secret;    /* [RP_CLUSTER_KEY_BYTES] */
 } cluster_router_options;
 cluster_router_options cluster_router_defaults(void);
 
@@ -90,9 +102,12 @@ typedef struct cluster_candidate {
      * NULL: it was not. Static */
     const char *excluded;
     int32_t held_tokens, disk_tokens; /* tokens whose KV it holds; those of them that are on disk only */
-    /* Predicted: until its prompts are computed; prefill of missing tokens; reads from disk; the sum of the three. */
-    double drain_ms, compute_ms, read_ms, ttft_ms;
-    double step_ms; /* a decode step that includes the request */
+    int32_t pool_tokens;              /* tokens whose KV it would fetch from the pool */
+    /* Predicted: until its prompts are computed; prefill of missing tokens; reads from disk; the fetch from the pool,
+     * meanwhile; the TTFT (policy.h). */
+    double drain_ms, compute_ms, read_ms, fetch_ms, ttft_ms;
+    double answer_ms; /* the answer, if prefill and decode can be apart; else 0 */
+    double step_ms;   /* a decode step that includes the request */
 } cluster_candidate;
 
 typedef struct cluster_request {
@@ -108,6 +123,7 @@ typedef struct cluster_request {
 
     /* The router's; zero-initialised. */
     int32_t state, node, attempts;
+    int32_t prefill_node; /* computes the prompt first, for `node`; -1: none */
     bool began;
     int32_t answer_tokens; /* reported so far */
     int32_t held_tokens;   /* by the chosen node */
@@ -131,7 +147,8 @@ typedef struct cluster_env {
     void (*open_stream)(void *user, int32_t node, const uint8_t nonce[CLUSTER_NONCE_BYTES], uint64_t epoch,
                         uint64_t after);
     void (*close_stream)(void *user, int32_t node); /* no cluster_router_cut follows */
-    /* Sends a request to r->node; r->began: as a continuation. */
+    /* Sends a request to r->node; r->began: as a continuation. r->prefill_node >= 0: the node lets that one compute the
+     * prompt, then fetches its KV; it computes what it cannot get. */
     void (*send)(void *user, cluster_request *r);
     /* Cancels the request that was sent to r->node; the transport reports nothing more about it. */
     void (*cancel)(void *user, cluster_request *r);
@@ -150,12 +167,17 @@ void cluster_router_free(cluster_router *t); /* all requests have ended */
 /* Nodes have numbers from 0; those of removed nodes are reused. RP_ERR_LIMIT (CLUSTER_MAX_NODES), RP_ERR_MEMORY. */
 int cluster_router_add_node(cluster_router *t, const char *name, int32_t *node, rp_error *err);
 void cluster_router_remove_node(cluster_router *t, int32_t node);
+/* The role of a node with CLUSTER_APART_ALWAYS: it computes prompts for the others. */
+void cluster_router_set_prefill(cluster_router *t, int32_t node);
 /* A draining node gets no new requests and completes those that it has. */
 void cluster_router_drain_node(cluster_router *t, int32_t node, bool drains);
 
 /* Span streams: bytes have arrived; the stream has ended. */
 void cluster_router_fed(cluster_router *t, int32_t node, const void *bytes, size_t n);
 void cluster_router_cut(cluster_router *t, int32_t node);
+
+/* A node has written these names to the pool: hints for the cost of fetching them. Only with options.fetch. */
+void cluster_router_pooled(cluster_router *t, const rp_name *names, size_t n);
 
 /* Requests. submit may end the request before it returns. */
 void cluster_router_submit(cluster_router *t, cluster_request *r);

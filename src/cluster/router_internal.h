@@ -21,6 +21,7 @@
 
 #include "cluster/deadlines.h"
 #include "cluster/policy.h"
+#include "cluster/pool_hints.h"
 #include "cluster/request_queue.h"
 #include "cluster/speculation.h"
 #include "reprise_cluster.h"
@@ -38,15 +39,19 @@ typedef enum router_state {
 
 /* The router's private data of a request, until it ends: cluster_request.own. */
 typedef struct router_ticket {
-    cluster_place place; /* in the queue */
-    cluster_due due;     /* for the rule see request_due */
-    int32_t failures;    /* nodes on which it failed after it was sent: the second one ends it */
-    bool was_busy;       /* a node was too busy for it */
-    int32_t n_limited;   /* nodes that refused it by limits of its tenant; the last reply is kept */
-    bool covered;        /* included in the node's last report */
-    double work_us;      /* predicted: computing and reading, on its node */
-    int32_t work_tokens; /* to be computed on its node */
-    uint64_t answers_us; /* first byte from its current node */
+    cluster_place place;    /* in the queue */
+    cluster_due due;        /* for the rule see request_due */
+    int32_t failures;       /* nodes on which it failed after it was sent: the second one ends it */
+    bool was_busy;          /* a node was too busy for it */
+    int32_t n_limited;      /* nodes that refused it by limits of its tenant; the last reply is kept */
+    bool covered;           /* included in the node's last report */
+    double work_us;         /* predicted: computing and reading, on its node */
+    int32_t work_tokens;    /* to be computed on its node */
+    uint64_t answers_us;    /* first byte from its current node */
+    double prefill_us;      /* on its prefill node: predicted work */
+    int32_t prefill_tokens; /* to be computed there */
+    bool prefill_covered;   /* included in that node's last report */
+    cluster_request *next_prefill;
     int32_t cap_candidates;
     char identity[65];            /* of the node on which it began: a continuation needs the same KV */
     uint64_t tried[ROUTER_WORDS]; /* bit set of nodes that it is not sent to again */
@@ -70,6 +75,13 @@ typedef struct router_node {
     int32_t n_uncovered;
     int64_t uncovered_tokens;
     double uncovered_us;
+    bool prefills_only; /* its role with CLUSTER_APART_ALWAYS */
+    /* Prompts that it computes for other nodes, without a first byte there; of them not covered. */
+    cluster_request *prefills;
+    int32_t n_prefills;
+    int64_t prefill_tokens;
+    double prefill_us;
+    double busy;    /* share of time with prompts to compute, of about the last BUSY_US */
     int32_t n_gone; /* covered ones that ended since the last report */
 
     /* Its last report. */
@@ -90,7 +102,8 @@ struct cluster_router {
     uint8_t secret[RP_CLUSTER_KEY_BYTES];
     cluster_env env;
     cluster_index *index;
-    router_node *nodes; /* [n_nodes], used or not */
+    cluster_pool_hints *pool; /* NULL: there is no pool */
+    router_node *nodes;       /* [n_nodes], used or not */
     size_t n_nodes, cap_nodes;
     uint64_t nodes_due_us; /* next time at which a node needs router_node_tick */
     char identity[65];
@@ -115,8 +128,9 @@ struct cluster_router {
     cluster_facts *facts;  /* [cap_facts] */
     rp_engine_load *loads; /* [cap_loads] loads with the coefficients of another node (node_facts) */
     uint8_t *held;         /* [n_nodes][n_items] */
+    bool *pooled;          /* [n_items] is the name in the pool? */
     int32_t *order;        /* [n_items] */
-    size_t cap_facts, cap_loads, cap_held, cap_order;
+    size_t cap_facts, cap_loads, cap_held, cap_pooled, cap_order;
 };
 
 static inline router_ticket *router_ticket_of(const cluster_request *r) { return r->own; }
@@ -145,6 +159,18 @@ double router_node_drain_us(const router_node *x, uint64_t now_us);
 uint64_t router_node_tick(cluster_router *t, router_node *x, uint64_t now_us);
 void router_node_close(cluster_router *t, router_node *x, uint64_t now_us);
 
+/* ---- prefill and decode apart: router_apart.c ---- */
+
+/* Chooses a pair of nodes in place of the chosen one (-1: none has capacity), if the option says so. Returns the decode
+ * node's candidate, whose times are then those of the pair, and *prefill that of the prefill node; or `chosen`, and
+ * NULL. */
+int32_t router_choose_pair(cluster_router *t, cluster_request *r, int32_t chosen, const cluster_candidate **prefill);
+/* The prefill node of a request gets work; the request has its first byte, or has left its node. */
+void router_prefill_sent(cluster_router *t, cluster_request *r, const cluster_candidate *prefill);
+void router_prefill_over(cluster_router *t, cluster_request *r);
+/* A new report of a node covers what was sent before. */
+void router_prefills_heard(router_node *x, uint64_t before_us);
+
 /* ---- choice ---- */
 
 typedef struct router_decision {
@@ -155,6 +181,7 @@ typedef struct router_decision {
     uint64_t retry_ms;
     double cost_us; /* predicted time that is charged to its tenant */
     const cluster_candidate *candidate;
+    const cluster_candidate *prefill; /* computes the prompt for `node`; NULL: none */
 } router_decision;
 router_decision router_decide(cluster_router *t, cluster_request *r, uint64_t now_us);
 /* Without costs: can a node take it now (1), only later (0), or none (-1)? */

@@ -16,6 +16,8 @@
 #define ARRIVAL_US 100000
 /* Requests wait for a busy node in the router if its Retry-After is at most this. */
 #define BUSY_WAIT_US 2000000
+/* Time over which the share of time with prompts to compute is averaged. */
+#define BUSY_US 10e6
 /* Relative drift of two clocks, at most: the delay of the fastest report is forgotten at this rate. */
 #define CLOCK_DRIFT 1e-4
 
@@ -86,7 +88,7 @@ const char *router_node_excluded(const cluster_router *t, const router_node *x, 
 bool router_node_is_full(const cluster_router *t, const router_node *x) {
     const rp_engine_load *load = &router_node_load(x)->engine;
     int32_t most = load->max_running > 0 ? load->max_running : BASE_MAX(router_node_hello(x)->max_sequences, 0);
-    int64_t has = (int64_t)load->running + load->waiting + x->n_uncovered - x->n_gone;
+    int64_t has = (int64_t)load->running + load->waiting + x->n_uncovered + x->n_prefills - x->n_gone;
     return BASE_MAX(has, x->n_sent) >= (int64_t)most + t->options.max_sent;
 }
 
@@ -171,18 +173,23 @@ void router_node_heard(router_node *x, uint64_t now_us) {
     x->clock_us = x->report_heard_us && known < clock ? known : clock;
     x->report_made_us = (uint64_t)BASE_MAX((double)load->sent_us + x->clock_us, 0);
     x->report_sent_us = load->sent_us;
+    if (x->report_heard_us) {
+        double share = BASE_MIN((double)(now_us - x->report_heard_us) / BUSY_US, 1.0);
+        x->busy += share * ((load->engine.queued_tokens > 0) - x->busy);
+    }
     x->said_drains = false;
     x->report_heard_us = now_us;
     x->n_gone = 0;
     /* Requests are in the order of sending, so that the uncovered ones are at the end of the list. */
     for (cluster_request *r = x->last; r && x->n_uncovered; r = r->previous)
         if (r->sent_us + ARRIVAL_US <= x->report_made_us) node_cover(x, r);
+    if (x->report_made_us > ARRIVAL_US) router_prefills_heard(x, x->report_made_us - ARRIVAL_US);
 }
 
 double router_node_drain_us(const router_node *x, uint64_t now_us) {
     const rp_engine_load *load = &router_node_load(x)->engine;
     double since = (double)(now_us - BASE_MIN(x->report_heard_us, now_us));
-    double reported = BASE_MAX((double)load->drain_us - since, 0) + x->uncovered_us;
+    double reported = BASE_MAX((double)load->drain_us - since, 0) + x->uncovered_us + x->prefill_us;
     double own = x->own_until_us > now_us ? (double)(x->own_until_us - now_us) : 0;
     return BASE_MAX(reported, own);
 }

@@ -66,6 +66,8 @@ static int scratch_grow(cluster_router *t, cluster_request *r) {
     if (base_grow((void **)&t->facts, &t->cap_facts, n, CLUSTER_MAX_NODES, sizeof(*t->facts))) return RP_ERR_MEMORY;
     if (base_grow((void **)&t->loads, &t->cap_loads, n, CLUSTER_MAX_NODES, sizeof(*t->loads))) return RP_ERR_MEMORY;
     if (base_grow((void **)&t->order, &t->cap_order, items, INT32_MAX, sizeof(*t->order))) return RP_ERR_MEMORY;
+    if (t->pool && base_grow((void **)&t->pooled, &t->cap_pooled, items, INT32_MAX, sizeof(*t->pooled)))
+        return RP_ERR_MEMORY;
     return base_grow((void **)&t->held, &t->cap_held, items * n, SIZE_MAX / 2, 1);
 }
 
@@ -95,24 +97,38 @@ static rp_engine_load load_with(const rp_engine_load *counts, const rp_engine_lo
  * router. */
 static int32_t node_requests(const router_node *x) {
     const rp_engine_load *load = &router_node_load(x)->engine;
-    return BASE_MAX(load->running + load->waiting + x->n_uncovered - x->n_gone, x->n_sent);
+    return BASE_MAX(load->running + load->waiting + x->n_uncovered + x->n_prefills - x->n_gone, x->n_sent);
 }
 
-/* Requests that computing on a node delays (policy.h), on average: those of healthy nodes and those in the queue,
- * divided by the number of nodes. */
-static double mean_requests(const cluster_router *t, uint64_t now_us) {
-    int64_t all = t->queue.n;
-    int32_t nodes = 0;
+/* What computing and fetching delays (policy.h): [1] is of nodes that only prefill, [0] of the others. */
+typedef struct delays {
+    double mean[2]; /* requests of a healthy node, and of the queue */
+    double all;     /* of all healthy nodes, and the queue */
+} delays;
+
+static delays count_delays(const cluster_router *t, uint64_t now_us) {
+    int64_t of_class[2] = {0, 0};
+    int32_t nodes[2] = {0, 0};
     for (size_t i = 0; i < t->n_nodes; i++) {
         const router_node *x = &t->nodes[i];
         if (!x->used || router_node_health(x, now_us) != CLUSTER_WELL) continue;
-        nodes++;
-        all += node_requests(x);
+        nodes[x->prefills_only]++;
+        of_class[x->prefills_only] += node_requests(x);
     }
-    return nodes ? (double)all / nodes : 0;
+    /* What waits in the queue is computed by prefill nodes, if there are any. */
+    of_class[nodes[1] > 0] += t->queue.n;
+    delays d = {.all = (double)(of_class[0] + of_class[1])};
+    for (int k = 0; k < 2; k++) d.mean[k] = nodes[k] ? (double)of_class[k] / nodes[k] : 0;
+    return d;
 }
 
-static cluster_facts node_facts(cluster_router *t, int32_t node, int32_t k, double delayed, uint64_t now_us) {
+/* Tokens of an answer, as far as they are known before it. */
+static double expected_answer(const cluster_router *t, const cluster_request *r) {
+    return t->mean_answer_tokens > 0 ? BASE_MIN(r->max_tokens, t->mean_answer_tokens) : r->max_tokens;
+}
+
+static cluster_facts node_facts(cluster_router *t, const cluster_request *r, int32_t node, int32_t k,
+                                const delays *delayed, uint64_t now_us) {
     BASE_ASSERT(k >= 0 && k <= node &&
                 (size_t)node < t->n_nodes); /* candidates are some of the nodes, in their order */
     const router_node *x = &t->nodes[node];
@@ -127,11 +143,15 @@ static cluster_facts node_facts(cluster_router *t, int32_t node, int32_t k, doub
     return (cluster_facts){
         .node = node,
         .load = load,
+        .fetch = t->pool ? &t->options.fetch : NULL,
         .drain_us = drain,
-        .queued_tokens = load->queued_tokens + x->uncovered_tokens,
+        .queued_tokens = load->queued_tokens + x->uncovered_tokens + x->prefill_tokens,
         .requests = node_requests(x),
         .name_hash = x->name_hash,
-        .delayed = delayed,
+        .requests_of_all = delayed->all,
+        .delayed = t->options.apart == CLUSTER_APART_BY_COST ? node_requests(x) : delayed->mean[x->prefills_only],
+        .answer_tokens = t->options.apart != CLUSTER_APART_NEVER ? expected_answer(t, r) : 0,
+        .busy = x->busy,
     };
 }
 
@@ -191,18 +211,21 @@ static void exclude_by_itl(cluster_router *t, cluster_request *r, router_decisio
 static void see_nodes(cluster_router *t, cluster_request *r, uint64_t now_us) {
     bool as_text = cluster_policy_as_text(t->options.policy);
     BASE_ASSERT((size_t)router_ticket_of(r)->cap_candidates >= t->n_nodes && t->cap_facts >= t->n_nodes);
-    double delayed = mean_requests(t, now_us);
+    const delays delayed = count_delays(t, now_us);
     r->n_candidates = 0;
     if (r->n_items) cluster_index_match(t->index, r->items, r->n_items, (int32_t)t->n_nodes, t->held);
+    for (int32_t i = 0; t->pool && i < r->n_items; i++)
+        t->pooled[i] = cluster_pool_hints_get(t->pool, &r->items[i].name);
     if (as_text) cluster_policy_order(r, t->order);
     for (size_t i = 0; i < t->n_nodes; i++) {
         if (!t->nodes[i].used || (r->only_node >= 0 && (size_t)r->only_node != i)) continue;
         int32_t k = r->n_candidates++;
         cluster_candidate *c = &r->candidates[k];
-        const uint8_t *held =
+        uint8_t *held =
             router_node_is_other(t, &t->nodes[i]) || !r->n_items ? NULL : t->held + i * (size_t)r->n_items;
-        t->facts[k] = node_facts(t, (int32_t)i, k, delayed, now_us);
+        t->facts[k] = node_facts(t, r, (int32_t)i, k, &delayed, now_us);
         c->excluded = node_excluded(t, &t->nodes[i], r, now_us);
+        if (t->pool && held) cluster_policy_mark_pooled(r, t->pooled, held);
         cluster_policy_see(c, &t->facts[k], r, held, as_text ? t->order : NULL);
     }
 }
@@ -281,10 +304,8 @@ static bool decide_goals(const cluster_router *t, const cluster_request *r, int3
 
 static double cost_of(const cluster_router *t, const cluster_request *r, int32_t k) {
     const cluster_candidate *c = &r->candidates[k];
-    double tokens = r->max_tokens;
-    if (t->mean_answer_tokens > 0) tokens = BASE_MIN(tokens, t->mean_answer_tokens);
     return (c->compute_ms + c->read_ms) * 1e3 +
-           tokens * cluster_cost_step(t->facts[k].load, SHARED_ROWS, 0, 0) / SHARED_ROWS;
+           expected_answer(t, r) * cluster_cost_step(t->facts[k].load, SHARED_ROWS, 0, 0) / SHARED_ROWS;
 }
 
 router_decision router_decide(cluster_router *t, cluster_request *r, uint64_t now_us) {
@@ -298,6 +319,7 @@ router_decision router_decide(cluster_router *t, cluster_request *r, uint64_t no
     if (t->options.itl_goal_ms > 0) exclude_by_itl(t, r, &d, now_us);
     int32_t chosen = cluster_policy_choose(t->options.policy, t->options.near_ties, r->candidates, t->facts,
                                            r->n_candidates, r, &t->turn, &t->env);
+    chosen = router_choose_pair(t, r, chosen, &d.prefill);
     BASE_ASSERT(chosen < r->n_candidates && (chosen < 0 || !r->candidates[chosen].excluded));
     if (r->attempts == 0 && decide_goals(t, r, &chosen, &d, now_us)) return d;
     int32_t about = chosen >= 0 ? chosen : least_candidate(r, false);
@@ -308,6 +330,7 @@ router_decision router_decide(cluster_router *t, cluster_request *r, uint64_t no
         d.candidate = &r->candidates[chosen];
         d.node = d.candidate->node;
         d.prefers_full =
+            !d.prefill &&
             cluster_policy_prefers_full(t->options.policy, r->candidates, t->facts, r->n_candidates, chosen);
     }
     return d;

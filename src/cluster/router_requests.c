@@ -82,6 +82,7 @@ static router_node *request_node(const cluster_router *t, const cluster_request 
 static void request_leave(cluster_router *t, cluster_request *r, uint64_t now_us) {
     router_node *x = request_node(t, r);
     if (r->state == ROUTER_SENT) cluster_speculation_fail(t->index, r->node, r->items, r->n_items);
+    router_prefill_over(t, r);
     router_node_left(x, r, now_us);
     r->state = ROUTER_NEW;
 }
@@ -133,15 +134,18 @@ static void request_send(cluster_router *t, cluster_request *r, const router_dec
     r->held_tokens = c->held_tokens;
     r->predicted_ttft_ms = c->ttft_ms;
     tk->work_us = (c->compute_ms + c->read_ms) * 1e3;
-    tk->work_tokens = BASE_MAX(r->prompt_tokens + r->answer_tokens - c->held_tokens, 0);
+    tk->work_tokens = BASE_MAX(r->prompt_tokens + r->answer_tokens - c->held_tokens - c->pool_tokens, 0);
     router_node_sent(x, r, now_us);
+    if (d->prefill) router_prefill_sent(t, r, d->prefill);
     (void)request_due(t, r); /* cannot fail: the heap has had space for it since its arrival */
     const cluster_policy policy = t->options.policy;
     const bool uses_held = policy == CLUSTER_POLICY_COST || policy == CLUSTER_POLICY_PREFIX_COST ||
                            policy == CLUSTER_POLICY_LONGEST_MATCH;
-    if (t->options.speculative_us && uses_held && !router_node_is_other(t, x))
-        cluster_speculation_add(&t->speculation, t->index, d->node, r->items, r->n_items,
-                                now_us + t->options.speculative_us);
+    const int32_t nodes[] = {d->node, d->prefill ? d->prefill->node : -1};
+    for (int i = 0; t->options.speculative_us && uses_held && i < 2; i++)
+        if (nodes[i] >= 0 && !router_node_is_other(t, &t->nodes[nodes[i]]))
+            cluster_speculation_add(&t->speculation, t->index, nodes[i], r->items, r->n_items,
+                                    now_us + t->options.speculative_us);
     t->counts.prompt_tokens += r->prompt_tokens;
     t->counts.held_tokens += r->held_tokens;
     if (t->options.node_timeout_us)
@@ -238,7 +242,7 @@ static bool budget_take(cluster_router *t, uint64_t now_us) {
 void router_submit(cluster_router *t, cluster_request *r) {
     uint64_t now_us = router_now(t);
     BASE_ASSERT(r->state == ROUTER_NEW && !r->own && !r->next && !r->previous);
-    r->node = -1;
+    r->node = r->prefill_node = -1;
     r->arrived_us = now_us;
     t->counts.submitted++;
     budget_refill(t, now_us);
@@ -289,6 +293,7 @@ void router_began(cluster_router *t, cluster_request *r) {
         return;
     }
     router_node_began(x, r, now_us);
+    router_prefill_over(t, r);
     node_answered(x);
     r->state = ROUTER_ANSWERING;
     tk->answers_us = now_us;

@@ -270,8 +270,7 @@ int kv_span_restore(kv_span **out, kv_pool *pool, const kv_span_form *form, cons
     kv_span *s = *out;
     if (!s) return rc;
     atomic_init(&s->ready, 0);
-    s->key = *key;
-    s->sealed = true;
+    if (key) kv_span_seal(s, key);
     return RP_OK;
 }
 

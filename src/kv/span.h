@@ -159,10 +159,10 @@ bool kv_form_is_possible(const kv_span_form *form, const kv_shape *shape);
 /* Blocks of the pool that a span of this form takes; 0: the pool does not take its format. The form may be
    impossible. */
 int64_t kv_form_blocks(const kv_pool *pool, const kv_span_form *form);
-/* Creates a sealed span with one reference and allocated, but empty blocks. It is loaded layer by layer, of a reduced
- * span also the positions (kv_span_put_positions); no layer may be read before kv_span_layers_ready includes it.
- * RP_ERR_FORMAT (impossible form, or a format that does not fit the pool: no block was taken), RP_ERR_BUDGET,
- * RP_ERR_MEMORY. */
+/* Creates a sealed span with one reference and allocated, but empty blocks; key NULL: it is sealed when it is loaded.
+ * It is loaded layer by layer, of a reduced span also the positions (kv_span_put_positions); no layer may be read
+ * before kv_span_layers_ready includes it. RP_ERR_FORMAT (impossible form, or a format that does not fit the pool: no
+ * block was taken), RP_ERR_BUDGET, RP_ERR_MEMORY. */
 int kv_span_restore(kv_span **out, kv_pool *pool, const kv_span_form *form, const base_key *key, rp_error *err);
 /* Called by the loading thread, before the layer is ready: the positions of a head's slots, [kv_span_slots], ascending,
  * from kv_span_position to before kv_span_end. */

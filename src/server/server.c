@@ -17,6 +17,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/sized.h"
+#include "cluster/signature.h"
 #include "server/admin/engine_metrics.h"
 #include "server/answers/generate.h"
 #include "server/answers/report_ring.h"
@@ -171,6 +172,13 @@ static const server_layers layers = {
     .metrics = append_metrics,
 };
 
+static int take_pool(rp_server *s, const rp_server_options *o, rp_error *err) {
+    if (!o->cluster_secret)
+        return base_fail(err, RP_ERR_INVALID, "pool needs cluster_secret: the file of the cluster's secret");
+    if (!(s->pool = base_strdup(o->pool))) return base_fail_memory(err, strlen(o->pool), "a server");
+    return cluster_secret_read(s->pool_secret, o->cluster_secret, err);
+}
+
 static int server_make(rp_server *s, const rp_server_options *o, rp_error *err) {
     int rc;
     watchdog_limits limits = {o->max_connections, o->max_connections_per_address};
@@ -210,6 +218,7 @@ static int server_make(rp_server *s, const rp_server_options *o, rp_error *err) 
     if ((rc = server_names_init(&s->names, o, &s->listeners, err))) return rc;
     if (o->cluster_listen && (rc = cluster_node_new(&s->cluster, s, o->cluster_secret, o->cluster_name, err)))
         return rc;
+    if (o->pool && (rc = take_pool(s, o, err))) return rc;
     if (s->cluster) s->node_tag = cluster_node_tag_of(s->cluster);
     if (o->kv_events && (rc = make_kv_events(s, o, err))) return rc;
     return listeners_start(&s->listeners, s, &http_io_callbacks, o, err);
@@ -228,7 +237,7 @@ int rp_server_new(rp_server **out, const rp_server_options *options, rp_error *e
     s->options.host = s->options.unix_path = s->options.api_keys = s->options.cors_origin = s->options.model_name =
         NULL;
     s->options.schema_dir = s->options.split_documents = s->options.cluster_listen = s->options.cluster_secret =
-        s->options.cluster_name = NULL;
+        s->options.cluster_name = s->options.pool = NULL;
     s->options.host_names = s->options.aliases = s->options.adapters = NULL;
     s->options.request_ram_bytes = request_ram(&o);
     s->options.max_body_bytes = max_body(&o);
@@ -292,7 +301,7 @@ int rp_server_ready_models(rp_server *s, const rp_server_models *models, rp_erro
 }
 
 void rp_server_join(rp_server *s, rp_engine_options *o) {
-    if (!s->cluster && !s->kv_events) return;
+    if (!s->cluster && !s->kv_events && !s->pool) return;
     rp_cluster_options *cluster = &s->engine_cluster;
     *cluster = (rp_cluster_options){.struct_size = sizeof(*cluster)};
     if (s->cluster) {
@@ -301,6 +310,11 @@ void rp_server_join(rp_server *s, rp_engine_options *o) {
         cluster->spans_user = s->cluster;
     }
     if (s->kv_events) kv_events_join(s->kv_events, cluster);
+    if (s->pool) {
+        cluster->key = s->pool_secret;
+        cluster->pool = s->pool;
+        cluster->pool_write_bytes = s->options.pool_write_bytes;
+    }
     o->cluster = cluster;
 }
 
@@ -407,6 +421,8 @@ void rp_server_free(rp_server *s) {
     free_strings(s->adapters, s->options.n_adapters);
     base_free(s->cors_origin);
     base_free(s->schema_dir);
+    base_free(s->pool);
+    sodium_memzero(s->pool_secret, sizeof(s->pool_secret));
     document_split_free(s->split);
     base_free(s);
 }

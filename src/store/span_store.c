@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "store/remote/pool_driver.h"
 #include "store/span_store_internal.h"
 
 #define NONE SPAN_STORE_NONE
@@ -134,8 +135,10 @@ kv_span *span_store_get(span_store *s, const base_key *key, span_found *found) {
         const bool in_place = span_entry_place(e) == TIER_RAM;
         f = copied || in_place || e->fetched == TIER_RAM ? SPAN_FOUND_RAM
             : e->fetched == TIER_DISK                    ? SPAN_FOUND_DISK
+            : e->is_pulled                               ? SPAN_FOUND_POOL
                                                          : SPAN_FOUND_MEMORY;
         e->fetched = TIER_MEMORY;
+        e->is_pulled = false;
         s->places.stats.host_hits += f == SPAN_FOUND_RAM;
         s->places.stats.host_in_place += in_place;
     } else if (e) {
@@ -167,10 +170,11 @@ kv_span *span_store_fetch(span_store *s, const base_key *key) {
 static void use_entry(span_store *s, uint32_t i, const span_terms *terms) {
     span_budget_use(&s->places.budget, i, terms);
     if (span_store_entry(s, i)->use.uses > 1) span_write_back_sooner(&s->writes, i);
+    span_pushes_use(&s->pushes, i);
 }
 
-int span_store_put(span_store *s, kv_span *span, void *owner, const record *about, const span_terms *terms,
-                   rp_error *err) {
+static int put(span_store *s, kv_span *span, void *owner, const record *about, const span_terms *terms, bool is_pulled,
+               rp_error *err) {
     BASE_ASSERT(kv_span_is_sealed(span) &&
                 kv_span_layers_ready(span) == kv_pool_shape(s->places.pool)->n_layers); /* invariant 3 of src/engine */
     BASE_ASSERT(!kv_span_has_failed(span));
@@ -203,8 +207,19 @@ int span_store_put(span_store *s, kv_span *span, void *owner, const record *abou
     s->places.stats.inserts++;
     use_entry(s, i, terms);
     if (about) span_write_back_add(&s->writes, i, about, seen);
+    if (about && !is_pulled) span_pushes_add(&s->pushes, i, about, seen);
+    span_store_entry(s, i)->is_pulled = is_pulled;
     span_places_fit_quota(&s->places, span_store_entry(s, i)->tenant);
     return RP_OK;
+}
+
+int span_store_put(span_store *s, kv_span *span, void *owner, const record *about, const span_terms *terms,
+                   rp_error *err) {
+    return put(s, span, owner, about, terms, false, err);
+}
+
+int span_store_put_pulled(span_store *s, kv_span *span, void *owner, const record *about, rp_error *err) {
+    return put(s, span, owner, about, NULL, true, err);
 }
 
 void span_store_use(span_store *s, const base_key *key, const span_terms *terms) {
@@ -224,17 +239,6 @@ void span_store_drop(span_store *s, const base_key *key) {
     const uint32_t i = span_store_find(s, key);
     BASE_ASSERT(i != NONE);
     span_places_drop(&s->places, i);
-}
-
-uint32_t span_tenant(const base_key *salt) {
-    base_key key;
-    base_hash h;
-    uint32_t tenant;
-    base_hash_init(&h, "reprise tenant 1");
-    base_hash_key(&h, salt);
-    base_hash_final(&h, &key);
-    memcpy(&tenant, key.bytes, sizeof(tenant));
-    return BASE_MAX(tenant, 1);
 }
 
 int span_store_set_quota(span_store *s, uint32_t tenant, uint64_t ram_bytes, uint64_t disk_bytes) {
@@ -339,8 +343,32 @@ bool span_store_poll(span_store *s) {
         any = true;
     }
     span_write_back_continue(&s->writes);
+    span_pushes_continue(&s->pushes);
     begin_syncs(s);
     return any;
+}
+
+/* ---- a pool ---- */
+
+void span_store_set_pool(span_store *s, remote_pool *pool, const base_key *fingerprint, span_text_names names,
+                         void *user) {
+    BASE_ASSERT(!s->pushes.pool);
+    s->pushes.pool = pool;
+    s->pushes.fingerprint = fingerprint;
+    s->pushes.names = names;
+    s->pushes.names_user = user;
+}
+
+int span_store_know_tenant(span_store *s, const base_key *salt) { return span_pushes_know(&s->pushes, salt); }
+
+void span_store_take_push(span_store *s, const remote_event *event) { span_pushes_take(&s->pushes, event); }
+
+void span_store_count_look(span_store *s) { s->places.stats.pool_looks++; }
+
+void span_store_count_pull(span_store *s, const remote_event *event) {
+    s->places.stats.pool_reads += !event->failed;
+    s->places.stats.pool_faults += event->failed;
+    s->places.stats.pool_read_bytes += event->bytes;
 }
 
 /* ---- figures ---- */
@@ -364,7 +392,8 @@ bool span_store_is_consistent(const span_store *s, uint64_t used_bytes) {
             of_list += span_store_entry(s, i)->wait_bytes;
         if (of_list != p->waiting_bytes[list]) return false;
     }
-    const bool is_idle = !s->syncs && (!p->tier || (p->tier->n_queued == 0 && !span_store_is_busy(s)));
+    const bool uses_pool = s->pushes.pool && remote_pool_measure(s->pushes.pool).is_busy;
+    const bool is_idle = !s->syncs && !uses_pool && (!p->tier || (p->tier->n_queued == 0 && !span_store_is_busy(s)));
     return waiting == p->stats.disk_waiting && (!is_idle || used_bytes == bytes);
 }
 
@@ -381,4 +410,10 @@ void span_store_stats(const span_store *s, rp_store_stats *out) {
     out->budget_bytes = budget;
     out->used_bytes = used;
     if (!out->disk_trouble) out->disk_trouble = "";
+    out->pool_trouble = "";
+    if (!s->pushes.pool) return;
+    const remote_figures pool = remote_pool_measure(s->pushes.pool);
+    out->pool_pauses = pool.n_opened;
+    out->pool_is_paused = pool.is_open;
+    if (pool.cause) out->pool_trouble = pool_cause_name(pool.cause);
 }

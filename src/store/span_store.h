@@ -41,6 +41,7 @@
 #define STORE_SPAN_STORE_H
 
 #include "store/index/span_write_back.h"
+#include "store/span_pushes.h"
 #include "reprise_store.h"
 
 #define SPAN_STORE_MAX SPAN_INDEX_MAX
@@ -59,13 +60,14 @@ typedef enum span_found {
     SPAN_FOUND_MEMORY, /* in the memory that is computed with */
     SPAN_FOUND_RAM,    /* in RAM below a device: it was copied to the device's, or is read in place */
     SPAN_FOUND_DISK,   /* a hit on disk: its layers become ready one by one (kv_span_layers_ready), or it fails */
+    SPAN_FOUND_POOL,   /* pulled from a pool for a job (span_store_put_pulled) */
     SPAN_FOUND_NOTHING,
     SPAN_FOUND_NO_MEMORY, /* on disk, but there is no memory to read it into */
 } span_found;
 
 /* The slower tier of two hits; a miss changes nothing. */
 static inline span_found span_found_slower(span_found a, span_found b) {
-    return b <= SPAN_FOUND_DISK ? BASE_MAX(a, b) : a;
+    return b <= SPAN_FOUND_POOL ? BASE_MAX(a, b) : a;
 }
 
 /* Spans that are evicted from the memory of a device move to RAM. Once, before the first span. */
@@ -85,14 +87,13 @@ void *span_store_owner(const span_store *s, const base_key *key); /* NULL: no ow
 /* Time to compute it, in us, approximately; 0 without an entry. */
 uint64_t span_store_cost(const span_store *s, const base_key *key);
 
-/* The number of a tenant, from its salt: never 0. */
-uint32_t span_tenant(const base_key *salt);
-
 /* Inserts a sealed span and takes a reference of its own; an entry of the same key with usable KV stays, with its
  * owner. owner: for on_drop; may be NULL. about: content of its record, copied; key and form are the span's. NULL:
  * the span is not written to disk, and its cost is 0. terms: of this use, the first; may be NULL. RP_ERR_MEMORY. */
 int span_store_put(span_store *s, kv_span *span, void *owner, const record *about, const span_terms *terms,
                    rp_error *err);
+/* The same of one that a pool has: it is not pushed there, and its first get finds it in the pool. */
+int span_store_put_pulled(span_store *s, kv_span *span, void *owner, const record *about, rp_error *err);
 /* Counts a use of a span now; nothing without an entry. terms may be NULL. Inserting is the first use. */
 void span_store_use(span_store *s, const base_key *key, const span_terms *terms);
 /* Is of the reader as well, without another use: it was inserted for it. */
@@ -162,6 +163,20 @@ void span_store_sync(span_store *s, span_sync *sync, bool after_pins);
 
 /* For tests: seconds since 1970. */
 void span_store_set_clock(span_store *s, int64_t (*now)(void));
+
+/* ---- a pool that other nodes use ---- */
+
+/* Pushes spans to the pool from now on (span_pushes.h), which is borrowed until the store is closed. fingerprint: of
+ * their records; borrowed. names: of the entries' owners. Once. */
+void span_store_set_pool(span_store *s, remote_pool *pool, const base_key *fingerprint, span_text_names names,
+                         void *user);
+/* span_pushes_know; without a pool it does nothing. */
+int span_store_know_tenant(span_store *s, const base_key *salt);
+/* The event of a push. */
+void span_store_take_push(span_store *s, const remote_event *event);
+void span_store_count_look(span_store *s);
+/* Counts what an event of a pull has read, or a fault. */
+void span_store_count_pull(span_store *s, const remote_event *event);
 
 /* ---- the disk ---- */
 

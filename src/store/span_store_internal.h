@@ -11,6 +11,7 @@
 struct span_store {
     span_places places;
     span_write_back writes;
+    span_pushes pushes;
     const record_format *format; /* of its records; NULL: no tier was asked for */
     bool read_only;              /* the tier */
     uint64_t request;            /* the order of reads */

@@ -18,6 +18,7 @@ int span_store_new(span_store **out, kv_pool *pool, rp_error *err) {
     *out = s;
     if (!s) return base_fail_memory(err, sizeof(*s), "the store");
     span_write_back_init(&s->writes, &s->places);
+    s->pushes.places = &s->places;
     if (span_places_open(&s->places, pool) == RP_OK) return RP_OK;
     span_store_free(s);
     *out = NULL;
@@ -217,6 +218,7 @@ size_t span_store_close(span_store *s, uint64_t deadline_us) {
     if (!s) return 0;
     const size_t n_lost = s->places.tier ? flush(s, deadline_us) : 0;
     for (uint32_t i = 0; s->places.tier && i < s->places.index.n_entries; i++) span_places_note(&s->places, i);
+    span_pushes_close(&s->pushes);
     span_places_close(&s->places);
     base_free(s);
     return n_lost;

@@ -40,6 +40,9 @@ class Simulate(unittest.TestCase):
         self.fails(2, "--policy 'best': give all, or some of random", *SMALL, "--policy", "cost,best")
         self.fails(2, "--admission 'never': give all, or some of off", *SMALL, "--admission", "never")
         self.fails(2, "add --admission predicted", *SMALL, "--ttft-goal", "5")
+        self.fails(2, "leave out --prefill-nodes", *SMALL, "--prefill-nodes", "1", "--apart-by-cost")
+        self.fails(1, "prefill_nodes is 2: give a number from 1 to 1", *SMALL, "--prefill-nodes", "2")
+        self.fails(2, "--pool 'much': give", *SMALL, "--pool", "much")
         self.fails(1, "/nowhere/x", "/nowhere/x")
 
     def test_runs(self):
@@ -52,6 +55,22 @@ class Simulate(unittest.TestCase):
             table = simulate(*source, "--policy", "round-robin,cost")
             self.assertEqual(table.returncode, 0, table.stderr)
             self.assertTrue(all(word in table.stdout for word in ("round-robin", "cost", "served")), table.stdout)
+
+    def test_pool(self):
+        options = (self.trace, "--nodes", "2", "--policy", "round-robin", "--pool", "auto")
+        run, = json.loads(simulate(*options, "--json").stdout)["runs"]
+        self.assertGreater(run["fetched_names"], 0)
+        self.assertGreater(run["hit_tokens"], run["fetched_tokens"])
+        self.assertIn("fetched: names, from the pool", simulate(*options).stdout)
+        run, = json.loads(simulate(*options, "--block", "1024", "--json").stdout)["runs"]
+        self.assertEqual(run["prompt_tokens"], 20 * 1024)
+
+    def test_apart(self):
+        options = (*SMALL, "--prefill-nodes", "1")
+        run, = json.loads(simulate(*options, "--json").stdout)["runs"]
+        self.assertEqual((run["apart"], run["outcomes"]["served"]), (100, 100))
+        self.assertGreater(run["e2e_mean_ms"], run["ttft_mean_ms"])
+        self.assertIn("E2E mean", simulate(*options).stdout)
 
     def test_refused(self):
         run, = json.loads(simulate(*SMALL, "--rate", "1000", "--ttft-goal", "1", "--admission", "predicted", "--json").stdout)["runs"]

@@ -12,8 +12,10 @@
 #include <math.h>
 
 #include "base/compiler.h"
+#include "base/memory.h"
 #include "cluster/cost.h"
 #include "cluster/policy.h"
+#include "cluster/pool_hints.h"
 #include "engine/core/cost_model.h"
 #include "support/router_world.h"
 #include "support/seed.h"
@@ -157,6 +159,84 @@ static void predicted_times_are_sums_over_names(void **state) {
     }
 }
 
+/* ---- the pool ---- */
+
+/* A token takes 100 us to compute, wherever it is. */
+static rp_engine_load plain_load(void) {
+    rp_engine_load load = {.chunk_tokens = 64, .kv_bytes_per_token = 1000};
+    for (int k = 0; k < RP_COST_KNOTS; k++) load.knot_us[k] = 100 * (double)(1 << k);
+    return load;
+}
+
+static void what_the_pool_has_is_fetched_if_that_is_faster(void **state) {
+    rp_named_kv items[4];
+    rp_engine_load load = plain_load();
+    cluster_fetch_cost fetch = {.rtt_us = 300, .byte_us = 1e-2}; /* 10 us a token */
+    cluster_facts facts = {.load = &load, .fetch = &fetch, .requests_of_all = 3, .delayed = 2};
+    cluster_candidate c = {0};
+    const bool pooled[4] = {true, true, true, false};
+    uint8_t held[4] = {RP_TIER_RAM, 0, 0, 0};
+    (void)state;
+    world_text(items, 4, 1);
+    for (int i = 0; i < 4; i++) items[i].bytes = 64000;
+    world_request q = world_request_of(items, 4, 256);
+    cluster_policy_mark_pooled(&q.r, pooled, held);
+    assert_true(held[0] == RP_TIER_RAM && held[1] == CLUSTER_TIER_POOL && held[2] == CLUSTER_TIER_POOL && !held[3]);
+    cluster_policy_see(&c, &facts, &q.r, held, NULL);
+    assert_true(c.held_tokens == 64 && c.pool_tokens == 128);
+    assert_near(c.fetch_ms, 0.3 + 1.28);
+    assert_near(c.ttft_ms, 6.4 + 0.3 + 1.28);
+    assert_near(cluster_policy_cost(CLUSTER_POLICY_COST, &c, &facts), c.ttft_ms + 2 * 6.4 + 3 * c.fetch_ms);
+    facts.drain_us = 5000; /* the fetch takes place meanwhile */
+    cluster_policy_see(&c, &facts, &q.r, held, NULL);
+    assert_near(c.ttft_ms, 5 + 6.4);
+    facts.drain_us = 0;
+    fetch.rtt_us = 128 * 90; /* what the fetch saves */
+    cluster_policy_see(&c, &facts, &q.r, held, NULL);
+    assert_true(c.pool_tokens == 0 && c.fetch_ms == 0);
+    assert_near(c.ttft_ms, 3 * 6.4);
+    fetch = (cluster_fetch_cost){.rtt_us = 0, .byte_us = 0.101};
+    cluster_policy_see(&c, &facts, &q.r, held, NULL);
+    assert_int_equal(c.pool_tokens, 0);
+}
+
+/* Text after a name that is nowhere is not fetched; modules are, and groups as a whole. */
+static void pooled_names_have_their_prefix(void **state) {
+    rp_named_kv items[6] = {world_module(1, 0, 64), world_module(2, 64, 64), world_module(3, 128, 64)};
+    const bool pooled[6] = {true, true, false, true, false, true};
+    uint8_t held[6] = {0};
+    (void)state;
+    items[1].group = items[2].group = 1;
+    world_text(items + 3, 3, 1);
+    world_request q = world_request_of(items, 6, 400);
+    cluster_policy_mark_pooled(&q.r, pooled, held);
+    const uint8_t marked[6] = {CLUSTER_TIER_POOL, 0, 0, CLUSTER_TIER_POOL, 0, 0};
+    assert_memory_equal(held, marked, sizeof(held));
+    memset(held, 0, sizeof(held));
+    held[4] = RP_TIER_DISK; /* the node has the name between */
+    cluster_policy_mark_pooled(&q.r, pooled, held);
+    assert_true(held[3] == CLUSTER_TIER_POOL && held[4] == RP_TIER_DISK && held[5] == CLUSTER_TIER_POOL);
+}
+
+/* A bucket of 8 forgets the name that was used longest ago. */
+static void hints_of_the_pool_are_few(void **state) {
+    cluster_pool_hints *h = NULL;
+    rp_named_kv items[9];
+    (void)state;
+    assert_int_equal(cluster_pool_hints_new(&h, 64, NULL), RP_OK);
+    world_text(items, 9, 1);
+    for (int i = 0; i < 8; i++) cluster_pool_hints_add(h, &items[i].name);
+    assert_true(cluster_pool_hints_get(h, &items[0].name));
+    assert_false(cluster_pool_hints_get(h, &items[8].name));
+    cluster_pool_hints_add(h, &items[0].name); /* no second time */
+    cluster_pool_hints_add(h, &items[8].name);
+    for (int i = 0; i < 9; i++) assert_int_equal(cluster_pool_hints_get(h, &items[i].name), i != 1);
+    cluster_pool_hints_free(h);
+    base_alloc_fail_at(2, 0);
+    assert_int_equal(cluster_pool_hints_new(&h, 64, NULL), RP_ERR_MEMORY);
+    base_alloc_fail_at(0, 0);
+}
+
 /* Prefix routers: held up to the first name that is missing, in the order of positions. */
 static void prefix_policies_see_modules_as_text(void **state) {
     rp_named_kv items[4] = {world_module(1, 0, 100), world_module(2, 100, 100), world_module(3, 200, 100)};
@@ -196,6 +276,26 @@ static int32_t goes_to(router_world *w, const rp_named_kv *items, int32_t n_item
     assert_true(q.n_ends == 1 && q.outcome == CLUSTER_SERVED);
     cluster_request_close(&q.r);
     return node;
+}
+
+/* A router that has hints of the pool sends a request to the idle node, instead of the one that holds its text. */
+static void routers_know_what_can_be_fetched(void **state) {
+    rp_named_kv text[16];
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        router_world w;
+        cluster_router_options o = world_options(&w);
+        o.speculative_us = 0;
+        o.fetch = (cluster_fetch_cost){.rtt_us = 100, .byte_us = 1e-6};
+        world_begin(&w, &o, 2);
+        world_text(text, 16, 1);
+        world_hold(&w, 0, text, 16, RP_TIER_RAM);
+        w.nodes[0].load.engine.drain_us = 9000; /* computing takes some 13 ms */
+        world_report(&w, 0);
+        for (int k = 0; k < 16 && i; k++) cluster_router_pooled(w.router, &text[k].name, 1);
+        assert_int_equal(goes_to(&w, text, 16, 1030), i);
+        world_end(&w);
+    }
 }
 
 static void cost_weighs_held_names_and_queues(void **state) {
@@ -629,6 +729,10 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(costs_are_the_engines),
         cmocka_unit_test(predicted_times_are_sums_over_names),
+        cmocka_unit_test(what_the_pool_has_is_fetched_if_that_is_faster),
+        cmocka_unit_test(pooled_names_have_their_prefix),
+        cmocka_unit_test(hints_of_the_pool_are_few),
+        cmocka_unit_test(routers_know_what_can_be_fetched),
         cmocka_unit_test(prefix_policies_see_modules_as_text),
         cmocka_unit_test(cost_weighs_held_names_and_queues),
         cmocka_unit_test(computing_counts_for_all_that_it_delays),

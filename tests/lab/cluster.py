@@ -147,6 +147,38 @@ class Front:
         self.log.close()
 
 
+class Redis:
+    """A Redis server that keeps nothing on disk, for a pool."""
+
+    def __init__(self, memory="512mb", policy="allkeys-lru"):
+        self.port, self.memory, self.policy = free_ports(1)[0], memory, policy
+        self.process = None
+        self.start()
+
+    @property
+    def address(self):
+        return f"redis://127.0.0.1:{self.port}"
+
+    def start(self):
+        self.process = subprocess.Popen(["redis-server", "--port", str(self.port), "--save", "", "--appendonly", "no", "--maxmemory", self.memory,
+                                         "--maxmemory-policy", self.policy], stdout=subprocess.DEVNULL)
+        until(lambda: Cluster.accepts(self.port), "Redis listens")
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
+    def kill(self):
+        self.signal(signal.SIGKILL)
+        self.process.wait(WAIT_S)
+
+    def command(self, *words):
+        return subprocess.run(["redis-cli", "-p", str(self.port), *words], capture_output=True, text=True, check=True, timeout=WAIT_S).stdout.strip()
+
+    def stop(self):
+        self.signal(signal.SIGCONT)
+        self.kill()
+
+
 class Cluster:
     def __init__(self, n_nodes, n_routers=2, node_options=(), router_options=(), stores=False, front=True, router_secrets=None):
         self.folder = Folder()

@@ -23,6 +23,7 @@
 #include "kv/block_pool.h"
 #include "store_folder.h"
 #include "test_device.h"
+#include "reprise_cluster.h"
 #include "reprise_pml.h"
 #include "reprise_store.h"
 #include "reprise_test.h"
@@ -109,8 +110,12 @@ struct schedule {
     rp_engine *engine;
     rp_engine_options engine_options;
     rp_engine_experiment engine_experiment;
-    bool is_tight;                                      /* the small budget */
-    char dir[STORE_FOLDER_BYTES];                       /* of the store on disk; "": none */
+    bool is_tight;                 /* the small budget */
+    char dir[STORE_FOLDER_BYTES];  /* of the store on disk; "": none */
+    char pool[STORE_FOLDER_BYTES]; /* of a pool; "": none */
+    char pool_address[STORE_FOLDER_BYTES + 4];
+    tiny_random of_pool; /* what concerns it: it changes nothing else of a schedule */
+    rp_cluster_options cluster;
     char key[2][STORE_FOLDER_BYTES];                    /* its key, and a wrong one */
     int32_t n_tenants;                                  /* 1: the operator alone */
     int32_t n_asked, n_asked_by[NEWCOMER], n_newcomers; /* calls of all passes, and modules encoded */
@@ -463,8 +468,10 @@ static void count(schedule *s, const slot *c, const rp_result *r) {
         bool found = item->is_view && strcmp(item->tier, "computed") != 0;
         if (found) *(by_prefix ? &t->prefix_tokens : &t->module_tokens) += (uint64_t)item->n_tokens;
     }
-    for (int32_t i = 0; i < r->n_plan; i++)
+    for (int32_t i = 0; i < r->n_plan; i++) {
         t->disk_tokens += strcmp(r->plan[i].tier, "disk") == 0 ? (uint64_t)r->plan[i].n_tokens : 0;
+        t->pool_tokens += strcmp(r->plan[i].tier, "pool") == 0 ? (uint64_t)r->plan[i].n_tokens : 0;
+    }
     t->reduced += r->kv_reduction.share < 1;
     t->beyond += r->context_shifts > 0;
     t->drafted += (uint64_t)r->drafted_tokens;
@@ -586,7 +593,7 @@ static void check_store(const schedule *s) {
     do {
         sched_yield();
         rp_engine_store_stats(s->engine, &stats);
-    } while (s->dir[0] && stats.used_bytes != stats.bytes && base_clock_us() - start_us < MOST_WAIT_US);
+    } while ((s->dir[0] || s->pool[0]) && stats.used_bytes != stats.bytes && base_clock_us() - start_us < MOST_WAIT_US);
     if (stats.disk_bytes > stats.disk_budget_bytes)
         refuse(&s->slots[0], "%llu bytes on disk, of %llu", (unsigned long long)stats.disk_bytes,
                (unsigned long long)stats.disk_budget_bytes);
@@ -645,13 +652,22 @@ static void draw_disk(schedule *s) {
     o->store_dir = s->dir;
     o->store_write = ways[below(s, (int32_t)BASE_ARRAY_LEN(ways))];
     o->store_budget_bytes = chance(s, 2) ? LEAST_DISK + (uint64_t)below(s, 1 << 20) : 0;
-    s->engine_experiment =
-        (rp_engine_experiment){.struct_size = sizeof(rp_engine_experiment), .store_whole_reads = chance(s, 2)};
-    o->experiment = &s->engine_experiment;
+    s->engine_experiment.store_whole_reads = chance(s, 2);
     if (!chance(s, 3)) return;
     store_folder_key(s->dir, s->key[0], 1);
     store_folder_key(s->dir, s->key[1], 2);
     o->store_key_file = s->key[0];
+}
+
+/* A pool that outlives restarts, as the folder of the store does. */
+static void draw_pool(schedule *s) {
+    static const uint8_t secret[RP_CLUSTER_KEY_BYTES] = {5, 5, 5};
+    store_folder_make(s->pool);
+    snprintf(s->pool_address, sizeof(s->pool_address), "dir:%s", s->pool);
+    s->cluster =
+        (rp_cluster_options){.struct_size = sizeof(s->cluster), .key = secret, .pool = s->pool_address};
+    s->engine_options.cluster = &s->cluster;
+    s->engine_experiment.pool_at_any_cost = true;
 }
 
 /* Sometimes with little memory for that. */
@@ -681,7 +697,11 @@ static void draw_engine(schedule *s) {
     o->on_step = on_step;
     o->step_user = s;
     if (!s->is_tight && chance(s, 3)) draw_draft_model(s);
+    s->engine_experiment = (rp_engine_experiment){.struct_size = sizeof(rp_engine_experiment)};
+    o->experiment = &s->engine_experiment;
     if (chance(s, 2)) draw_disk(s);
+    s->of_pool.state = s->r->state;
+    if (tiny_random_below(&s->of_pool, s->w->keep ? 6 : 2) == 0) draw_pool(s); /* which has no reduced modules */
 }
 
 static void count_store(schedule *s) {
@@ -697,16 +717,23 @@ static void open_engine(schedule *s) {
     if (s->n_tenants > 1) schedule_world_load(s->w, s->engine, tenants[OWNER]);
 }
 
-/* Frees the engine, and opens another one with the store's folder. */
-static void restart(schedule *s) {
-    count_store(s);
-    rp_engine_free(s->engine);
+/* While no engine has it open. */
+static void check_folder(schedule *s) {
+    if (!s->dir[0]) return;
     uint64_t bytes = store_folder_bytes(s->dir), most = s->engine_options.store_budget_bytes;
     if (most > 0 && bytes > most)
         refuse(&s->slots[0], "the folder takes %llu bytes, of %llu", (unsigned long long)bytes,
                (unsigned long long)most);
     if (store_folder_count(s->dir, ".tmp") > 0) refuse(&s->slots[0], "temporary files are left");
-    if (chance(s, 3)) store_folder_damage(s->dir, s->r);
+}
+
+/* Frees the engine, and opens another one with the store's folder and the pool. */
+static void restart(schedule *s) {
+    count_store(s);
+    rp_engine_free(s->engine);
+    check_folder(s);
+    if (s->dir[0] && chance(s, 3)) store_folder_damage(s->dir, s->r);
+    if (s->pool[0] && tiny_random_below(&s->of_pool, 3) == 0) store_folder_damage(s->pool, &s->of_pool);
     if (s->key[0][0]) s->engine_options.store_key_file = chance(s, 4) ? NULL : s->key[below(s, 4) == 0];
     open_engine(s);
     s->tally->restarts++;
@@ -723,13 +750,15 @@ void schedule_run(const schedule_world *w, tiny_random *r, bool may_fail, schedu
     for (int32_t n = below(s, MOST_PASSES); n > 0; n--) {
         s->fails = may_fail;
         run_pass(s);
-        if (s->dir[0] && chance(s, 2)) restart(s);
+        const bool restarts = s->dir[0] ? chance(s, 2) : s->pool[0] && tiny_random_below(&s->of_pool, 2) == 0;
+        if (restarts) restart(s);
     }
     s->fails = false; /* the last pass runs without failures */
     run_pass(s);
     count_store(s);
     rp_engine_free(s->engine);
     if (s->dir[0]) store_folder_remove(s->dir);
+    if (s->pool[0]) store_folder_remove(s->pool);
     for (int i = 0; i < 2 && s->key[i][0]; i++) unlink(s->key[i]);
     tally->schedules++;
     tally->waits += s->waits;
@@ -766,6 +795,7 @@ void schedule_tally_print(const char *test, const schedule_tally *t) {
         {"shared steps", t->shared_steps},
         {"restarts", t->restarts},
         {"tokens from disk", t->disk_tokens},
+        {"tokens from the pool", t->pool_tokens},
         {"evictions from disk", t->disk_evictions},
         {"damaged records", t->disk_faults},
         {"rows over reduced modules", t->reduced_logits},

@@ -37,7 +37,7 @@ typedef struct schedule_tally {
     uint64_t cancelled, expired, full; /* requests: cancelled, ended by their deadline, refused by a full queue */
 
     uint64_t failed; /* requests that failed for lack of memory */
-    uint64_t restarts, disk_tokens, disk_evictions, disk_faults, reduced_logits,
+    uint64_t restarts, disk_tokens, pool_tokens, disk_evictions, disk_faults, reduced_logits,
         mixed; /* engines with an earlier store; hits in it; ... */
 
     uint64_t shifted; /* requests that may differ: they shifted the KV after an edit */

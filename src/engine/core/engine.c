@@ -23,6 +23,7 @@
 #include "engine/core/device_layers.h"
 #include "engine/core/drafts.h"
 #include "engine/core/engine_state.h"
+#include "store/remote/remote_pool.h"
 #include "engine/core/host_tier.h"
 #include "engine/core/identity.h"
 #include "engine/core/job_feature.h"
@@ -143,6 +144,10 @@ static int check_cluster_options(const rp_engine_options *o, rp_error *err) {
     if (c->on_blocks && !c->key) return base_fail(err, RP_ERR_INVALID, "on_blocks reports names: give a cluster key");
     if (c->on_blocks && c->plans_only)
         return base_fail(err, RP_ERR_INVALID, "on_blocks contradicts plans_only: such an engine holds no KV");
+    if (c->pool && !c->key)
+        return base_fail(err, RP_ERR_INVALID, "a pool's objects are named by the cluster's secret: give a cluster key");
+    if (c->pool && c->plans_only)
+        return base_fail(err, RP_ERR_INVALID, "pool contradicts plans_only: such an engine holds no KV");
     if (o->store_dir && c->plans_only)
         return base_fail(err, RP_ERR_INVALID, "store_dir contradicts plans_only: such an engine holds no KV");
     if (c->identity && !c->plans_only)
@@ -262,11 +267,27 @@ static int open_disk(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     return rc;
 }
 
+/* After the identity is known. */
+static int open_remote(rp_engine *e, const rp_engine_options *o, rp_error *err) {
+    const remote_pool_options options = {
+        .address = o->cluster->pool,
+        .secret = e->cluster_key,
+        .format = e->states,
+        .write_bytes_per_s = o->cluster->pool_write_bytes,
+        .notify = engine_wake,
+        .notify_user = e,
+    };
+    const int rc = remote_pool_open(&e->remote, &options, err);
+    if (!rc) span_store_set_pool(e->store, e->remote, &e->states->fingerprint, span_tree_text_names, e->tree);
+    return rc;
+}
+
 const char *rp_store_state_name(rp_store_state state) {
     static const char *const names[RP_N_STORE_STATES] = {"off", "works", "unwritten", "read_only", "unusable"};
     return (unsigned)state < RP_N_STORE_STATES ? names[state] : NULL;
 }
 
+#define POOL_CLOSE_US 5000000 /* for what is being pushed to a pool when an engine is closed */
 /* Memory besides weights, file, activations and KV: the program and its libraries, stacks, the vocabulary, buffers of
  * steps. Measured, rounded up. */
 #define PROGRAM_BYTES ((uint64_t)24 << 20)
@@ -352,7 +373,7 @@ static int open_shape(rp_engine *e, const rp_engine_options *o, rp_error *err) {
 /* Before the first root of the tree. */
 static int open_reporter(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     const rp_cluster_options *cluster = o->cluster;
-    if (!cluster->on_spans && !cluster->on_blocks) return RP_OK;
+    if (!cluster->on_spans && !cluster->on_blocks && !cluster->pool) return RP_OK;
     e->reporter = base_calloc(1, sizeof(*e->reporter));
     if (!e->reporter) return base_fail_memory(err, sizeof(*e->reporter), "reports of spans");
     e->reporter->cluster_key = *e->cluster_key;
@@ -423,7 +444,10 @@ static int engine_open_parts(rp_engine *e, const rp_engine_options *o, rp_error 
         o->scaffold_bytes ? o->scaffold_bytes : kv_pool_get_stats(e->pool).budget_bytes / SCAFFOLD_SHARE;
     kv_pool_set_reclaim(e->pool, span_store_reclaim, e->store);
     identity_make(e, kernel_arithmetic_of(level));
-    rc = o->store_dir ? open_disk(e, o, err) : set_blocks_root(e, o, err);
+    identity_note note;
+    if (o->cluster->pool && !o->store_dir) rc = identity_find(e, o, &note, err); /* keys are not this process's alone */
+    if (!rc) rc = o->store_dir ? open_disk(e, o, err) : set_blocks_root(e, o, err);
+    if (!rc && o->cluster->pool) rc = open_remote(e, o, err);
     if (!rc && e->reporter) { /* what is on disk */
         span_store_set_on_change(e->store, span_tree_report, e->tree);
         span_reporter_flush(e->reporter);
@@ -465,6 +489,7 @@ static void take_options(rp_engine *e, const rp_engine_options *o) {
     e->max_queue = o->max_queue ? o->max_queue : defaults.max_queue;
     e->steps->token_goal_us = (double)o->token_goal_ms * 1e3;
     e->plans_only = o->cluster->plans_only;
+    e->pulls_at_any_cost = o->experiment->pool_at_any_cost;
     e->is_recurrent = model_is_recurrent(&e->model->net);
     e->module_states = e->is_recurrent ? o->module_states : RP_MODULE_STATES_EXACT;
     if (o->cluster->key) {
@@ -544,6 +569,7 @@ size_t rp_engine_close(rp_engine *e, int64_t timeout_ms) {
     draft_model_close(e->draft_model);
     span_tree_free(e->tree);
     size_t n_lost = span_store_close(e->store, deadline);
+    remote_pool_close(e->remote, BASE_MIN(deadline, base_clock_us() + POOL_CLOSE_US));
     record_cipher_close(e->cipher);
     host_tier_close(e);
     kv_pool_free(e->pool);

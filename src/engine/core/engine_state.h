@@ -69,7 +69,9 @@ struct rp_engine {
     /* owned by the engine's thread */
     struct span_store *store;
     struct span_tree *tree;
-    rp_job *waiting; /* queued jobs in queue order (queue.c) */
+    struct remote_pool *remote; /* that other nodes use, too; NULL: none */
+    bool pulls_at_any_cost;     /* rp_engine_experiment.pool_at_any_cost */
+    rp_job *waiting;            /* queued jobs in queue order (queue.c) */
     int32_t n_waiting;
     struct turns *turns;
     rp_job **running;               /* [max_running] */

@@ -96,7 +96,7 @@ typedef struct finding {
 
 static bool find_digest(void *user, const base_key *files, base_key *digest) {
     const finding *f = user;
-    return fingerprints_find(f->dir, f->e->cipher, files, digest);
+    return f->dir && fingerprints_find(f->dir, f->e->cipher, files, digest);
 }
 
 static void note_digest(void *user, const base_key *files, const base_key *digest) {
@@ -116,7 +116,7 @@ int identity_find(rp_engine *e, const rp_engine_options *o, identity_note *note,
 
 void identity_keep(const rp_engine *e, const rp_engine_options *o, const identity_note *note) {
     rp_error err;
-    if (!note->is_new || o->store_read_only || o->store_write == RP_STORE_WRITE_OFF) return;
+    if (!note->is_new || !o->store_dir || o->store_read_only || o->store_write == RP_STORE_WRITE_OFF) return;
     BASE_ASSERT(e->is_whole); /* a hash of all bytes */
     if (fingerprints_keep(o->store_dir, e->cipher, &note->files, &note->digest, &err))
         base_log(BASE_LOG_WARN,

@@ -34,8 +34,8 @@ typedef struct identity_note {
 void identity_make(rp_engine *e, kernel_arithmetic arithmetic);
 /* The same from another engine's identity (rp_engine_identity), for plans alone. */
 void identity_take(rp_engine *e, const base_key *identity);
-/* Computes the model's fingerprint, or takes it from the store's folder, and fills in both again. Needs the cipher;
- * must precede the first key. RP_ERR_IO, RP_ERR_MEMORY. */
+/* Computes the model's fingerprint, or takes it from the store's folder, if there is one, and fills in both again.
+ * Needs the cipher; must precede the first key. RP_ERR_IO, RP_ERR_MEMORY. */
 int identity_find(rp_engine *e, const rp_engine_options *o, identity_note *note, rp_error *err);
 /* Writes a computed fingerprint to the folder of a store that is open for writing. Failures are logged. */
 void identity_keep(const rp_engine *e, const rp_engine_options *o, const identity_note *note);

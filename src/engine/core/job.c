@@ -83,6 +83,7 @@ BASE_UNUSED static bool job_computes(const rp_job *c) {
 void job_release(rp_job *c) {
     BASE_DCHECK(!job_computes(c));
     prefetch_release(c);
+    pool_pulls_release(c);
     job_features_release(c);
     segment_needs_release(c->engine, &c->needs);
     kv_context_clear(&c->seq.context);

@@ -34,6 +34,7 @@
 #include "engine/reuse/auto_modules.h"
 #include "engine/reuse/checkpoints.h"
 #include "engine/reuse/moved_kv.h"
+#include "engine/reuse/pool_pulls.h"
 #include "sampling/prompt_lookup.h"
 #include "engine/background/background.h"
 #include "engine/reuse/span_prefetch.h"
@@ -165,6 +166,7 @@ struct rp_job {
     job_phase phase;
     job_queued queued;
     prefetch ahead; /* while it is queued */
+    pool_pulls pulls;
     segment_needs needs;
     int32_t next_segment; /* JOB_MODULE_PREFILL */
     job_prefix prefix;

@@ -150,6 +150,7 @@ static int list_stretches(const rp_job *c, stretch_list *list, rp_error *err) {
 }
 
 static const char *tier_of(const rp_job *c, span_found from) {
+    if (from == SPAN_FOUND_POOL) return "pool";
     if (from == SPAN_FOUND_DISK) return "disk";
     return from == SPAN_FOUND_MEMORY && host_tier_is_apart(c->engine) ? "device" : "ram";
 }

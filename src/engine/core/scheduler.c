@@ -36,6 +36,7 @@
 #include "engine/reuse/checkpoints.h"
 #include "engine/reuse/conversation.h"
 #include "engine/reuse/moved_kv.h"
+#include "engine/reuse/pool_pulls.h"
 #include "engine/reuse/prefix.h"
 #include "engine/reuse/segment_prefills.h"
 #include "engine/reuse/span_prefetch.h"
@@ -441,6 +442,11 @@ static void scheduler_turns(rp_engine *e) {
     if (next && has_place(e) && next->request->options.priority >= priority) take_turn(e, next);
 }
 
+/* Do threads of the disk tier or of a pool reference spans, which cannot be evicted meanwhile? */
+static bool holds_memory_elsewhere(const rp_engine *e) {
+    return span_store_is_busy(e->store) || (e->remote && remote_pool_measure(e->remote).is_busy);
+}
+
 static void admit_waiting(rp_engine *e) {
     for (rp_job *c = e->waiting, *next; c && has_place(e) && e->n_running < e->max_running; c = next) {
         rp_error err = {0};
@@ -453,13 +459,14 @@ static void admit_waiting(rp_engine *e) {
         const rp_job *ahead = c->queued.waits_for;
         BASE_ASSERT(ahead != c && (!ahead || ahead->phase < JOB_FLUSHING)); /* scheduler_forget */
         if (ahead && ahead->phase < JOB_RECOMPUTING && prefix_computed(ahead) < c->queued.waits_until) continue;
-        if (queue_keeps_place(e, c)) continue;
+        if (pool_pulls_hold(e, c) || queue_keeps_place(e, c)) continue;
         if (c->queued.tried_at == e->budget_epoch) return; /* memory was short, and none was freed since */
         background_make_room(e, c->kind == JOB_REQUEST ? job_most_blocks(c) : INT64_MAX);
         int rc = try_admit(e, c, &v, &err);
         if (!rc && v == NO_ROOM && prefetch_release_others(e, c)) rc = try_admit(e, c, &v, &err);
+        if (!rc && v == NO_ROOM && pool_pulls_release_others(e, c)) rc = try_admit(e, c, &v, &err);
         if (!rc && v == NO_ROOM && background_make_room(e, INT64_MAX)) rc = try_admit(e, c, &v, &err);
-        if (!rc && v == NO_ROOM && e->n_running == 0 && !span_store_is_busy(e->store)) rc = try_alone(e, c, &v, &err);
+        if (!rc && v == NO_ROOM && e->n_running == 0 && !holds_memory_elsewhere(e)) rc = try_alone(e, c, &v, &err);
         if (rc) scheduler_end(e, c, rc, &err);
         else if (v == ADMITTED) scheduler_admit(e, c);
         else if (v == NO_ROOM) {
@@ -635,6 +642,7 @@ void *scheduler_main(void *arg) {
         end_flushed(e, false);
         scheduler_accept_queued(e, inbox);
         scheduler_end_expired(e);
+        pool_pulls_run(e);
         admit_all(e);
         prefetch_run(e);
         compose_all(e);

@@ -87,6 +87,18 @@ static const struct {
     {"store_host_writes_total", "counter", "Spans copied from a GPU's memory to RAM at their eviction.",
      AT(store.host_writes)},
     {"store_host_evictions_total", "counter", "Spans of a GPU evicted from RAM.", AT(store.host_evictions)},
+    {"pool_looks_total", "counter", "Requests for which the pool was asked what it has.", AT(store.pool_looks)},
+    {"pool_reads_total", "counter", "Spans pulled from the pool.", AT(store.pool_reads)},
+    {"pool_read_bytes_total", "counter", "Bytes of spans pulled from the pool.", AT(store.pool_read_bytes)},
+    {"pool_faults_total", "counter", "Spans that could not be pulled from the pool: late, gone, or not valid.",
+     AT(store.pool_faults)},
+    {"pool_writes_total", "counter", "Spans pushed to the pool.", AT(store.pool_writes)},
+    {"pool_write_bytes_total", "counter", "Bytes pushed to the pool.", AT(store.pool_write_bytes)},
+    {"pool_present_total", "counter", "Spans that were not pushed because the pool had them.",
+     AT(store.pool_present)},
+    {"pool_unwritten_total", "counter", "Spans that could not be pushed to the pool.", AT(store.pool_unwritten)},
+    {"pool_pauses_total", "counter", "Times that the pool was not used for a while, after failures.",
+     AT(store.pool_pauses)},
     {"device_lost", "gauge", "Loss of the GPU: 1 fails every request until the server is started again, 0 otherwise.",
      AT(is_lost)},
     {"device_layers", "gauge", "Layers of the model that the GPU computes; the processor computes those before them.",
@@ -203,6 +215,18 @@ static int append_degraded(base_buffer *b, const engine_figures *all) {
     return rc;
 }
 
+static int append_pool(base_buffer *b, const engine_figures *all) {
+    int rc = append_help(b, "pool_degraded", "gauge", "The pool, by the reason of its last failure: 0 none, 1 the "
+                                                      "last operation failed, 2 it is not used for a while.");
+    for (size_t k = 0; k < all->n && !rc; k++) {
+        const rp_store_stats *t = &all->models[k].store;
+        const bool is = t->pool_is_paused || t->pool_trouble[0];
+        rc = base_buffer_printf(b, "reprise_pool_degraded{%sreason=\"%s\"} %d\n", all->models[k].label,
+                                is && t->pool_trouble[0] ? t->pool_trouble : "none", is + t->pool_is_paused);
+    }
+    return rc;
+}
+
 /* ---- vLLM's names, which gateways of Kubernetes read (docs/server.md) ---- */
 
 static double vllm_running(const model_figures *f) { return (double)f->running; }
@@ -303,6 +327,7 @@ int engine_metrics_append(base_buffer *b, model_pool *p) {
     if (!rc) rc = append_families(b, &all);
     if (!rc) rc = append_lag(b, &all);
     if (!rc) rc = append_degraded(b, &all);
+    if (!rc) rc = append_pool(b, &all);
     if (!rc) rc = append_vllm(b, &all);
     if (!rc) rc = audit_append_metrics(b, all.audits, all.n);
     for (size_t i = 0; i < all.n; i++) rp_audit_free(all.models[i].audit);

@@ -68,12 +68,14 @@ struct rp_server {
     server_routes routes;
     const server_layers *layers;
     const server_answer_ops *answers;
-    struct route *route;               /* a router: its answers come from nodes (route/route.h); NULL: from engines */
-    _Atomic int state;                 /* server_state */
-    _Atomic bool drains;               /* an operator has said so: no new answers, until he says otherwise */
-    _Atomic bool leaves;               /* it will be stopped: /readyz is 503, and requests are still accepted */
-    struct cluster_node *cluster;      /* NULL: the server is no node of a cluster */
-    const char *node_tag;              /* of that node, in ids of what it stores; "": it has no name */
+    struct route *route;          /* a router: its answers come from nodes (route/route.h); NULL: from engines */
+    _Atomic int state;            /* server_state */
+    _Atomic bool drains;          /* an operator has said so: no new answers, until he says otherwise */
+    _Atomic bool leaves;          /* it will be stopped: /readyz is 503, and requests are still accepted */
+    struct cluster_node *cluster; /* NULL: the server is no node of a cluster */
+    const char *node_tag;         /* of that node, in ids of what it stores; "": it has no name */
+    char *pool;                   /* its address; NULL: none */
+    uint8_t pool_secret[RP_CLUSTER_KEY_BYTES];
     rp_cluster_options engine_cluster; /* what rp_server_join gives an engine */
     struct kv_events *kv_events;       /* NULL: none are published */
     int stop_event;

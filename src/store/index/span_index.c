@@ -5,10 +5,22 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/hash.h"
 #include "base/memory.h"
 
 #define NONE SPAN_INDEX_NONE
 #define FIRST_BUCKETS 64 /* a power of two; doubled when half full */
+
+uint32_t span_tenant(const base_key *salt) {
+    base_key key;
+    base_hash h;
+    uint32_t tenant;
+    base_hash_init(&h, "reprise tenant 1");
+    base_hash_key(&h, salt);
+    base_hash_final(&h, &key);
+    memcpy(&tenant, key.bytes, sizeof(tenant));
+    return BASE_MAX(tenant, 1);
+}
 
 void span_index_init(span_index *x) {
     *x = (span_index){.free_list = NONE};
@@ -20,6 +32,7 @@ void span_index_free(span_index *x) {
         kv_span_unref(x->entries[i].span);
         base_free(x->entries[i].form);
         base_free(x->entries[i].row);
+        base_free(x->entries[i].push_row);
         base_free(x->entries[i].label);
     }
     base_free(x->entries);
@@ -140,7 +153,8 @@ static void leave_parent(span_index *x, uint32_t i) {
 
 void span_index_remove(span_index *x, uint32_t i) {
     span_entry *e = &x->entries[i];
-    BASE_ASSERT(e->used && !e->span && !e->form && !e->row && e->waits == LIST_MEMORY); /* invariant 4 */
+    BASE_ASSERT(e->used && !e->span && !e->form); /* invariant 4 */
+    BASE_ASSERT(!e->row && !e->push_row && e->waits == LIST_MEMORY);
     leave_parent(x, i);
     while (e->first_child != 0) leave_parent(x, e->first_child - 1);
     clear_bucket(x, find_bucket(x, &e->key));

@@ -65,6 +65,8 @@ typedef struct span_entry {
     bool arriving;     /* it came into memory for a use that is not counted yet */
     bool is_noted;     /* the tier has the current use */
     span_tier fetched; /* span_store_fetch moved it to memory from that tier, no get yet; TIER_MEMORY: it did not */
+    bool is_pulled;    /* it came from a pool, no get yet */
+    bool push_is_due;  /* it is in the queue of what is pushed to one first */
     uint8_t tiers;     /* as last reported: span_store_set_on_change */
     base_key key;
     record_kind kind; /* texts and states have a parent in eviction; others may be pinned */
@@ -77,6 +79,7 @@ typedef struct span_entry {
     kv_span *span;        /* in memory or in RAM; NULL: in neither */
     kv_span_form *form;   /* of its record, with its arrays (base_free); NULL: not in the disk tier */
     record_row *row;      /* not written yet: its future row; NULL otherwise */
+    record_row *push_row; /* in memory, and not in the pool, as far as known: the row of its future record there */
     span_list_kind waits; /* the list of spans to write that it is in; LIST_MEMORY: none */
     uint64_t since_us;    /* base_clock_us: when it entered that list */
     uint64_t wait_bytes;  /* bytes of KV in that list */
@@ -101,6 +104,9 @@ typedef struct span_index {
     size_t n_buckets;
     span_list lists[N_LISTS];
 } span_index;
+
+/* The number of a tenant, from its salt: never 0. */
+uint32_t span_tenant(const base_key *salt);
 
 void span_index_init(span_index *x);
 void span_index_free(span_index *x); /* with all entries, and their references */

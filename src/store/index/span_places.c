@@ -87,7 +87,10 @@ void span_places_leave_memory(span_places *p, uint32_t i, bool evicted) {
     BASE_TRACE(STORE, "%s a span of %d tokens", span_entry_is_in(e, TIER_DISK) ? "demote" : "evict",
                kv_span_tokens(e->span));
     kv_span_unref(e->span);
+    base_free(e->push_row);
     e->span = NULL;
+    e->push_row = NULL;
+    e->push_is_due = e->is_pulled = false;
     e->fetched = TIER_MEMORY;
     span_places_report(p, i);
 }

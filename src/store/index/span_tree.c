@@ -551,8 +551,8 @@ uint64_t span_tree_extend_bytes(const span_path *path, const kv_span *span, cons
     return bytes;
 }
 
-int span_tree_extend(span_path *path, kv_span *span, const int32_t *tokens, uint64_t cost_us, bool *kept,
-                     rp_error *err) {
+static int extend(span_path *path, kv_span *span, const int32_t *tokens, uint64_t cost_us, bool is_pulled, bool *kept,
+                  rp_error *err) {
     span_tree *t = path->tree;
     reading r = {.tokens = tokens, .pos = kv_span_position(span), .n = (size_t)kv_span_tokens(span)};
     size_t known = 0;
@@ -579,7 +579,9 @@ int span_tree_extend(span_path *path, kv_span *span, const int32_t *tokens, uint
         .tenant = span_node_tenant_of(node),
         .label = "",
     };
-    if ((rc = span_store_put(t->store, span, node, &about, NULL, err))) return rc;
+    rc = is_pulled ? span_store_put_pulled(t->store, span, node, &about, err)
+                   : span_store_put(t->store, span, node, &about, NULL, err);
+    if (rc) return rc;
     if (node->holds == 0) unlink_dropped(t, node);
     BASE_ASSERT(!node->present && base_key_equal(kv_span_key(span), &node->key));
     node->present = *kept = true;
@@ -588,6 +590,21 @@ int span_tree_extend(span_path *path, kv_span *span, const int32_t *tokens, uint
     t->n_present++;
     rc = push_step(path, node, span, SPAN_FOUND_MEMORY, node->n_tokens, err);
     forget_oldest(t);
+    return rc;
+}
+
+int span_tree_extend(span_path *path, kv_span *span, const int32_t *tokens, uint64_t cost_us, bool *kept,
+                     rp_error *err) {
+    return extend(path, span, tokens, cost_us, false, kept, err);
+}
+
+int span_tree_graft(span_tree *t, const span_root *root, const int32_t *tokens, const int32_t *positions, size_t n,
+                    kv_span *span, const int32_t *span_tokens, uint64_t cost_us, bool *kept, rp_error *err) {
+    span_path path;
+    *kept = false;
+    int rc = span_tree_match(t, root, tokens, positions, n, &path, err);
+    if (!rc && path.n_tokens == n) rc = extend(&path, span, span_tokens, cost_us, true, kept, err);
+    span_path_release(&path);
     return rc;
 }
 

@@ -118,6 +118,11 @@ const int32_t *span_step_tokens(const span_step *step, int32_t *pos);
  * otherwise other nodes have all of its tokens. RP_ERR_MEMORY: the path ends where the match ended. */
 int span_tree_extend(span_path *path, kv_span *span, const int32_t *tokens, uint64_t cost_us, bool *kept,
                      rp_error *err);
+/* Inserts a span that was pulled from a pool: it is not sealed, and its slots have the tokens given, which follow the
+ * first n of tokens and positions. *kept: as span_tree_extend. It is not if the tree does not have these n, or has all
+ * of its own. RP_ERR_MEMORY. */
+int span_tree_graft(span_tree *t, const span_root *root, const int32_t *tokens, const int32_t *positions, size_t n,
+                    kv_span *span, const int32_t *span_tokens, uint64_t cost_us, bool *kept, rp_error *err);
 /* Bytes of spans that nobody references and span_tree_extend would reference, as they have the same tokens. */
 uint64_t span_tree_extend_bytes(const span_path *path, const kv_span *span, const int32_t *tokens);
 /* The name of a checkpoint after n tokens of a span: a node's, or the last one of a module. */
@@ -144,6 +149,8 @@ int span_tree_settle(span_tree *t, rp_error *err);
 /* Names its nodes, and reports their tiers (span_names.h). Before the first root; borrowed. span_tree_report is the
    store's span_store_on_change. */
 struct span_reporter;
+/* A span_text_names of its nodes; user: the tree, which has a reporter. */
+int span_tree_text_names(void *tree, const void *owner, rp_name *out, int most);
 void span_tree_set_reporter(span_tree *t, struct span_reporter *reporter);
 void span_tree_report(void *tree, const span_change *change);
 

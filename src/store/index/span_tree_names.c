@@ -108,4 +108,20 @@ void span_tree_report(void *tree, const span_change *change) {
     if (was_there != (n->tiers != 0)) report_below(t, n);
 }
 
+int span_tree_text_names(void *tree, const void *owner, rp_name *out, int most) {
+    const span_tree *t = tree;
+    const span_node *n = owner;
+    int32_t tokens[SPAN_NAME_TOKENS], positions[SPAN_NAME_TOKENS];
+    span_chain chain = n->chain;
+    int k = 0;
+    BASE_ASSERT(t->reporter);
+    for (int32_t from = n->depth / SPAN_NAME_TOKENS * SPAN_NAME_TOKENS;
+         from + SPAN_NAME_TOKENS <= n->depth + n->n_tokens && k < most; from += SPAN_NAME_TOKENS) {
+        path_tokens(n, from, tokens, positions);
+        span_chain_next(&chain, tokens, positions);
+        out[k++] = chain.name;
+    }
+    return k;
+}
+
 void span_tree_set_reporter(span_tree *t, struct span_reporter *reporter) { t->reporter = reporter; }

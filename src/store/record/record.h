@@ -128,6 +128,10 @@ void record_discard(const char *path);
 /* The size of the file that record_write would write for a record with its span's form. */
 uint64_t record_file_bytes(const record_format *format, const record *r, bool is_encrypted);
 
+/* The same record as bytes in memory: **out (base_free), *n of them. Errors of record_write but RP_ERR_IO. */
+int record_encode(uint8_t **out, size_t *n, const record_format *format, const record *r, const kv_span *span,
+                  const record_cipher *cipher, rp_error *err);
+
 /* Appends a plain record to a file that the caller has created, without a sync. Errors of record_write; a part of it
  * may have been written then. */
 int record_append(const base_io_file *to, const record_format *format, const record *r, const kv_span *span,
@@ -144,6 +148,16 @@ record_fault record_reader_open(record_reader **out, const char *path, const rec
 record_fault record_reader_open_in(record_reader **out, const char *path, uint64_t at, uint64_t bytes,
                                    const record_format *format, const base_key *key, const record_cipher *cipher,
                                    rp_error *err);
+/* The same for a record that is anywhere: read fills in the pieces from an offset on, and *n_read is smaller than their
+ * bytes only if the record ends before. RP_ERR_IO. user is borrowed until the reader is closed. */
+typedef struct record_source {
+    const char *name; /* for messages; borrowed by the call */
+    uint64_t bytes;   /* of the record */
+    int (*read)(void *user, uint64_t offset, const struct iovec *pieces, int n, size_t *n_read, rp_error *err);
+    void *user;
+} record_source;
+record_fault record_reader_open_from(record_reader **out, const record_source *source, const record_format *format,
+                                     const base_key *key, const record_cipher *cipher, rp_error *err);
 void record_reader_close(record_reader *r); /* NULL is fine */
 /* The content of the record. Valid until the reader is closed. */
 const record *record_reader_record(const record_reader *r);

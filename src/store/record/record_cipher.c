@@ -22,6 +22,7 @@ struct record_cipher {
 
 _Static_assert(sizeof(crypto_secretstream_xchacha20poly1305_state) <= sizeof(record_stream),
                "a stream holds libsodium's state");
+_Static_assert(RECORD_CIPHER_KEY_BYTES == BASE_KEY_BYTES, "a key that was derived is one");
 _Static_assert(RECORD_CIPHER_KEY_BYTES == crypto_secretstream_xchacha20poly1305_KEYBYTES,
                "a key is as long as libsodium wants it");
 _Static_assert(RECORD_STREAM_START_BYTES == crypto_secretstream_xchacha20poly1305_HEADERBYTES,
@@ -70,26 +71,44 @@ static int record_cipher_read_file(uint8_t *key, const char *path, rp_error *err
     return rc;
 }
 
-int record_cipher_open(record_cipher **out, const char *path, rp_error *err) {
-    const char *text = path ? NULL : getenv(VARIABLE);
+static int new_cipher(record_cipher **out, rp_error *err) {
     *out = NULL;
-    if (!path && !text) return RP_OK;
     if (sodium_init() < 0)
         return base_fail(err, RP_ERR_INTERNAL, "records cannot be encrypted: libsodium failed to initialize");
-    record_cipher *c = base_calloc(1, sizeof *c);
-    if (!c) return base_fail_memory(err, sizeof *c, "a cipher");
-    int rc = path ? record_cipher_read_file(c->key, path, err)
-                  : record_cipher_read_text(c->key, text, strlen(text), false, VARIABLE, err);
-    if (rc) {
-        record_cipher_close(c);
-        return rc;
-    }
+    *out = base_calloc(1, sizeof **out);
+    return *out ? RP_OK : base_fail_memory(err, sizeof **out, "a cipher");
+}
+
+static void name_cipher(record_cipher *c) {
     base_hash h;
     base_hash_init(&h, "reprise cipher id");
     base_hash_bytes(&h, c->key, sizeof c->key);
     base_hash_final(&h, &c->id);
     sodium_memzero(&h, sizeof h);
-    *out = c;
+}
+
+int record_cipher_open(record_cipher **out, const char *path, rp_error *err) {
+    const char *text = path ? NULL : getenv(VARIABLE);
+    *out = NULL;
+    if (!path && !text) return RP_OK;
+    int rc = new_cipher(out, err);
+    if (!rc)
+        rc = path ? record_cipher_read_file((*out)->key, path, err)
+                  : record_cipher_read_text((*out)->key, text, strlen(text), false, VARIABLE, err);
+    if (!rc) {
+        name_cipher(*out);
+        return RP_OK;
+    }
+    record_cipher_close(*out);
+    *out = NULL;
+    return rc;
+}
+
+int record_cipher_of(record_cipher **out, const base_key *key, rp_error *err) {
+    const int rc = new_cipher(out, err);
+    if (rc) return rc;
+    memcpy((*out)->key, key->bytes, sizeof(*out)->key);
+    name_cipher(*out);
     return RP_OK;
 }
 

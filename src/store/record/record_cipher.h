@@ -28,6 +28,8 @@ typedef struct record_cipher record_cipher;
  * is not set: records are not encrypted. RP_ERR_IO, RP_ERR_INVALID (not a key), RP_ERR_LIMIT (a file that is far too
  * large), RP_ERR_MEMORY, RP_ERR_INTERNAL (libsodium cannot be initialised). */
 int record_cipher_open(record_cipher **out, const char *path, rp_error *err);
+/* The cipher of a key that was derived from another one. RP_ERR_MEMORY, RP_ERR_INTERNAL. */
+int record_cipher_of(record_cipher **out, const base_key *key, rp_error *err);
 void record_cipher_close(record_cipher *c); /* wipes the key; NULL is fine */
 /* Identifies the key and reveals nothing about it. */
 const uint8_t *record_cipher_id(const record_cipher *c);

@@ -132,6 +132,11 @@ void record_put_public(uint8_t out[RECORD_PUBLIC_BYTES], const record_public *p)
     record_put_checksum(at, p->checksum);
 }
 
+uint64_t record_get_file_bytes(const uint8_t in[RECORD_PUBLIC_BYTES]) {
+    const uint8_t *at = in + RECORD_MAGIC_BYTES + 8; /* after version and flags */
+    return record_header_get(&at, 8);
+}
+
 record_fault record_get_public(record_public *out, const uint8_t in[RECORD_PUBLIC_BYTES], uint64_t file_bytes,
                                const char *where, rp_error *err) {
     static const uint8_t no_id[RECORD_CIPHER_ID_BYTES];

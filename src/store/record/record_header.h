@@ -100,6 +100,8 @@ void record_put_public(uint8_t out[RECORD_PUBLIC_BYTES], const record_public *p)
 void record_put_checksum(uint8_t out[16], record_checksum sum);
 /* The checksum of a header: header[0..kv_at) is the beginning of a file. */
 record_checksum record_header_checksum(const uint8_t *header, size_t kv_at);
+/* The bytes of the file that this header says it has: not checked. */
+uint64_t record_get_file_bytes(const uint8_t in[RECORD_PUBLIC_BYTES]);
 /* Checks everything except the checksum, of a file of that many bytes. where: for messages. */
 record_fault record_get_public(record_public *out, const uint8_t in[RECORD_PUBLIC_BYTES], uint64_t file_bytes,
                                const char *where, rp_error *err);

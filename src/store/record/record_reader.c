@@ -17,6 +17,7 @@
 
 struct record_reader {
     base_io_file file;
+    record_source source; /* read NULL: the file */
     base_io_sizes sizes;
     uint64_t at; /* offset of the record, which is the whole file or `sizes` of it */
     record_public public;
@@ -40,7 +41,9 @@ static record_fault read_pieces(const record_reader *r, uint64_t offset, const s
     size_t bytes = 0, n_read;
     for (int i = 0; i < n; i++) bytes += pieces[i].iov_len;
     BASE_ASSERT(offset <= r->sizes.bytes); /* of a header that was checked */
-    if (base_io_readv(&r->file, r->at + offset, pieces, n, &n_read, err)) return RECORD_FAULT_IO;
+    const int rc = r->source.read ? r->source.read(r->source.user, offset, pieces, n, &n_read, err)
+                                  : base_io_readv(&r->file, r->at + offset, pieces, n, &n_read, err);
+    if (rc) return RECORD_FAULT_IO;
     if (n_read == bytes) return RECORD_FAULT_NONE;
     return record_fail(err, RECORD_FAULT_TRUNCATED, r->path, "%zu of %zu bytes at %llu", n_read, bytes,
                        (unsigned long long)offset);
@@ -58,14 +61,18 @@ static record_fault no_memory(const record_reader *r, uint64_t bytes, rp_error *
 
 /* ---- headers ---- */
 
+static record_fault check_length(const record_reader *r, rp_error *err) {
+    if (r->sizes.bytes >= RECORD_PUBLIC_BYTES) return RECORD_FAULT_NONE;
+    return record_fail(err, RECORD_FAULT_TRUNCATED, r->path, "%llu bytes", (unsigned long long)r->sizes.bytes);
+}
+
 /* part NULL: the record is the whole file. */
 static record_fault open_file(record_reader *r, const base_io_sizes *part, rp_error *err) {
     if (base_io_open(&r->file, r->path, err))
         return errno == ENOENT || errno == ENOTDIR ? RECORD_FAULT_GONE : RECORD_FAULT_IO;
     if (!part && base_io_stat_file(&r->file, &r->sizes, err)) return RECORD_FAULT_IO;
     if (part) r->sizes = *part;
-    if (r->sizes.bytes >= RECORD_PUBLIC_BYTES) return RECORD_FAULT_NONE;
-    return record_fail(err, RECORD_FAULT_TRUNCATED, r->path, "%llu bytes", (unsigned long long)r->sizes.bytes);
+    return check_length(r, err);
 }
 
 /* Is the record encrypted if and only if there is a cipher, and with its key? */
@@ -162,19 +169,18 @@ static record_fault check_expected(record_reader *r, const record_format *format
     return RECORD_FAULT_NONE;
 }
 
-static record_fault record_reader_open_record(record_reader **out, const char *path, uint64_t at,
-                                              const base_io_sizes *part, const record_format *format,
-                                              const base_key *key, const record_cipher *cipher, rp_error *err) {
-    size_t path_bytes = strlen(path) + 1;
+static record_reader *record_reader_new(const char *path, rp_error *err) {
+    const size_t path_bytes = strlen(path) + 1;
     record_reader *r = base_calloc(1, sizeof *r + path_bytes);
-    *out = NULL;
-    if (!r) {
-        base_fail_memory(err, sizeof *r + path_bytes, path);
-        return RECORD_FAULT_MEMORY;
-    }
-    memcpy(r->path, path, path_bytes);
-    r->at = at;
-    record_fault fault = open_file(r, part, err);
+    if (r) memcpy(r->path, path, path_bytes);
+    else base_fail_memory(err, sizeof *r + path_bytes, path);
+    return r;
+}
+
+/* Reads and checks the headers; a reader with a fault is closed. */
+static record_fault record_reader_begin(record_reader *r, record_fault fault, const record_format *format,
+                                        const base_key *key, const record_cipher *cipher, record_reader **out,
+                                        rp_error *err) {
     if (!fault) fault = record_reader_read_header(r, cipher, err);
     if (!fault) fault = check_expected(r, format, key, err);
     BASE_ASSERT(fault || !key ||
@@ -183,6 +189,26 @@ static record_fault record_reader_open_record(record_reader **out, const char *p
     if (fault) record_reader_close(r);
     else *out = r;
     return fault;
+}
+
+static record_fault record_reader_open_record(record_reader **out, const char *path, uint64_t at,
+                                              const base_io_sizes *part, const record_format *format,
+                                              const base_key *key, const record_cipher *cipher, rp_error *err) {
+    record_reader *r = record_reader_new(path, err);
+    *out = NULL;
+    if (!r) return RECORD_FAULT_MEMORY;
+    r->at = at;
+    return record_reader_begin(r, open_file(r, part, err), format, key, cipher, out, err);
+}
+
+record_fault record_reader_open_from(record_reader **out, const record_source *source, const record_format *format,
+                                     const base_key *key, const record_cipher *cipher, rp_error *err) {
+    record_reader *r = record_reader_new(source->name, err);
+    *out = NULL;
+    if (!r) return RECORD_FAULT_MEMORY;
+    r->source = *source;
+    r->sizes = (base_io_sizes){.bytes = source->bytes, .disk_bytes = source->bytes};
+    return record_reader_begin(r, check_length(r, err), format, key, cipher, out, err);
 }
 
 record_fault record_reader_open(record_reader **out, const char *path, const record_format *format, const base_key *key,

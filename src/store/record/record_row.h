@@ -41,5 +41,7 @@ typedef int (*record_row_fn)(void *user, const record_row *row, rp_error *err);
 /* A copy of a record in a block of its own (base_free), with key and form of the span, without a use. r->key and
  * r->form are ignored; r->label is not NULL. NULL: out of memory. */
 record_row *record_row_new(const record *r, const kv_span *span, const base_key *fingerprint);
+/* The same of a record with its key and a form of n_layers. */
+record_row *record_row_copy(const record *r, int32_t n_layers, const base_key *fingerprint);
 
 #endif

@@ -42,6 +42,8 @@ typedef struct writer {
     record_stream stream;
     char *temporary;
     base_io_file file;
+    uint8_t *memory; /* NULL: written to the file; else to this, [file_bytes], */
+    size_t n_memory; /* of which so many are written */
 } writer;
 
 /* ---- content ---- */
@@ -227,14 +229,24 @@ static void remove_file(const char *path) {
     errno = cause;
 }
 
+static int write_pieces(writer *w, const struct iovec *pieces, int n, rp_error *err) {
+    if (!w->memory) return base_io_writev(&w->file, pieces, n, err);
+    for (int i = 0; i < n; i++) {
+        BASE_ASSERT(pieces[i].iov_len <= w->file_bytes - w->n_memory);
+        memcpy(w->memory + w->n_memory, pieces[i].iov_base, pieces[i].iov_len);
+        w->n_memory += pieces[i].iov_len;
+    }
+    return RP_OK;
+}
+
 static int write_bytes(writer *w, void *bytes, size_t n, rp_error *err) {
-    return base_io_writev(&w->file, &(struct iovec){bytes, n}, 1, err);
+    return write_pieces(w, &(struct iovec){bytes, n}, 1, err);
 }
 
 static int write_layer(writer *w, int32_t layer, rp_error *err) {
     struct iovec pieces[KV_SPAN_BLOCKS];
     int n = layer_pieces(w, layer, pieces), rc = RP_OK;
-    if (!w->cipher) return n > 0 ? base_io_writev(&w->file, pieces, n, err) : RP_OK;
+    if (!w->cipher) return n > 0 ? write_pieces(w, pieces, n, err) : RP_OK;
     BASE_ASSERT(w->message);
     for (int i = 0; i < n && !rc; i++) {
         record_stream_seal(&w->stream, pieces[i].iov_base, pieces[i].iov_len, NULL, 0, w->message);
@@ -302,6 +314,24 @@ int record_stage(char **temporary, const char *path, const record_format *format
         *temporary = w.temporary;
         w.temporary = NULL;
     }
+    writer_release(&w);
+    return rc;
+}
+
+int record_encode(uint8_t **out, size_t *n, const record_format *format, const record *r, const kv_span *span,
+                  const record_cipher *cipher, rp_error *err) {
+    writer w = {.format = format_of(format, span), .span = span, .cipher = cipher};
+    int rc = record_format_check(&w.format, r, span, err);
+    if (!rc) rc = writer_describe(&w, r, err);
+    if (!rc && !(w.memory = base_alloc(w.file_bytes))) rc = base_fail_memory(err, w.file_bytes, "a record");
+    if (!rc) make_checksums(&w);
+    if (!rc) rc = make_header(&w, err);
+    if (!rc) rc = writer_write_all(&w, err);
+    if (!rc && kv_span_is_lost(span)) rc = base_fail(err, RP_ERR_IO, "the memory of its KV was lost");
+    BASE_ASSERT(rc || w.n_memory == w.file_bytes);
+    if (rc) base_free(w.memory);
+    *out = rc ? NULL : w.memory;
+    *n = rc ? 0 : w.n_memory;
     writer_release(&w);
     return rc;
 }

@@ -49,6 +49,10 @@ static const rp_cluster_simulate_options defaults = {
     .chosen = 4,
     .turns = 6,
     .think_s = 10,
+    .block_tokens = 512,
+    .pool_fetch_us = 10,
+    .pool_rtt_us = 200,
+    .pool_writes = RP_CLUSTER_POOL_ALWAYS,
 };
 
 void rp_cluster_simulate_options_init(rp_cluster_simulate_options *options, uint32_t struct_size) {
@@ -100,6 +104,13 @@ static int check_numbers(const rp_cluster_simulate_options *o, rp_error *err) {
         RANGE(turns, 1, 1 << 16),
         RANGE(think_s, 0, 1e6),
         RANGE(deadline_s, 0, 1e9),
+        RANGE(block_tokens, 1, 1 << 20),
+        RANGE(pool_tokens, -1, 1e12),
+        RANGE(pool_fetch_us, 0.001, 1e6),
+        RANGE(pool_rtt_us, 0, 1e9),
+        RANGE(apart, RP_CLUSTER_TOGETHER, RP_CLUSTER_APART_BY_COST),
+        RANGE(prefill_nodes, o->apart == RP_CLUSTER_APART, o->apart == RP_CLUSTER_APART ? o->nodes - 1 : 0),
+        RANGE(pool_writes, RP_CLUSTER_POOL_SECOND_USE, RP_CLUSTER_POOL_ALWAYS),
         {"chosen * prefix_tokens", o->workload == RP_CLUSTER_RETRIEVAL ? (double)o->chosen * o->prefix_tokens : 0, 0,
          MOST_DOCUMENT_TOKENS},
     };
@@ -123,6 +134,15 @@ static int check_options(const rp_cluster_simulate_options *o, cluster_router_op
     router->itl_goal_ms = o->itl_goal_ms;
     router->near_ties = o->near_ties;
     router->speculative_us = (uint64_t)(o->speculative_s * 1e6);
+    router->move = (cluster_fetch_cost){o->pool_rtt_us, o->pool_fetch_us / (double)o->kv_bytes_per_token};
+    if (o->pool_tokens != 0) router->fetch = router->move;
+    router->apart = (cluster_apart)o->apart;
+    if (o->apart != RP_CLUSTER_TOGETHER && (o->no_queues || o->faults))
+        return base_fail(err, RP_ERR_INVALID, "prefill and decode apart: not simulated without queues, or with faults");
+    if (o->apart == RP_CLUSTER_APART_BY_COST && policy != CLUSTER_POLICY_COST && policy != CLUSTER_POLICY_PREFIX_COST)
+        return base_fail(err, RP_ERR_INVALID, "policy '%s' does not compare costs: use cost, to choose by cost whether "
+                                              "prefill and decode are apart",
+                         o->policy);
     router->max_queue = o->faults ? router->max_queue : CLUSTER_MAX_REQUESTS;
     return check_numbers(o, err);
 }
@@ -139,7 +159,7 @@ static double percentile_ms(const uint64_t *sorted, size_t n, double p) {
 }
 
 static int count_requests(const sim_cluster *s, rp_cluster_simulation *out, rp_error *err) {
-    uint64_t *ttft = base_alloc((s->w.n + 1) * sizeof(*ttft)), first = UINT64_MAX, last = 0, sum = 0;
+    uint64_t *ttft = base_alloc((s->w.n + 1) * sizeof(*ttft)), first = UINT64_MAX, last = 0, sum = 0, total = 0;
     size_t n = 0;
     if (!ttft) return base_fail_memory(err, s->w.n * sizeof(*ttft), "the times of a simulation");
     for (size_t i = 0; i < s->w.n; i++) {
@@ -152,6 +172,7 @@ static int count_requests(const sim_cluster *s, rp_cluster_simulation *out, rp_e
         if (q->lost || q->outcome != CLUSTER_SERVED) continue;
         ttft[n] = q->first_us - q->arrived_us;
         sum += ttft[n++];
+        total += q->ended_us - q->arrived_us;
         double tokens = BASE_MAX(q->received - 1, 1), mean_ms = (double)(q->ended_us - q->first_us) / 1e3 / tokens;
         double ttft_ms = (double)(q->first_us - q->arrived_us) / 1e3;
         out->within_goals += (s->o->ttft_goal_ms <= 0 || ttft_ms <= s->o->ttft_goal_ms) &&
@@ -160,6 +181,7 @@ static int count_requests(const sim_cluster *s, rp_cluster_simulation *out, rp_e
     qsort(ttft, n, sizeof(*ttft), compare_u64);
     out->seconds = last > first ? (double)(last - first) / 1e6 : 0;
     out->ttft_mean_ms = n ? (double)sum / (double)n / 1e3 : 0;
+    out->e2e_mean_ms = n ? (double)total / (double)n / 1e3 : 0;
     out->ttft_p50_ms = percentile_ms(ttft, n, 0.50);
     out->ttft_p90_ms = percentile_ms(ttft, n, 0.90);
     out->ttft_p99_ms = percentile_ms(ttft, n, 0.99);
@@ -199,8 +221,11 @@ static void count_cluster(const sim_cluster *s, rp_cluster_simulation *out) {
         out->prompt_tokens += t.prompt_tokens;
         out->hit_tokens += t.hit_tokens;
         out->answer_tokens += t.answer_tokens;
+        out->fetched_names += (uint64_t)t.fetched_names;
+        out->fetched_tokens += t.fetched_tokens;
     }
     out->busiest_work = out->computed_s > 0 ? busiest / 1e6 * s->n_nodes / out->computed_s : 0;
+    out->pool_written_tokens = s->pool ? sim_pool_written_tokens(s->pool) : 0;
     out->retries = s->retries;
     out->continuations = s->continuations;
     for (int32_t i = 0; i < s->n_routers; i++) {
@@ -222,6 +247,7 @@ static int count_all(const sim_cluster *s, rp_cluster_simulation *out, rp_error 
     out->nodes = s->n_nodes;
     out->routers = s->n_routers;
     out->router_lost = s->router_lost;
+    out->apart = s->apart;
     out->dropped_turns = s->dropped_turns;
     out->hash = s->hash;
     out->restarts = s->faults.restarts;

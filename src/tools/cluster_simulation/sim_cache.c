@@ -107,7 +107,7 @@ static void cache_set_tiers(sim_cache *c, uint32_t i, uint32_t tiers) {
     sim_slot *s = &c->slots[i];
     if (s->tiers == tiers) return;
     s->tiers = tiers;
-    c->changed(c->user, &s->name, tiers);
+    if (c->changed) c->changed(c->user, s->id, &s->name, tiers);
     if (!tiers) cache_free_slot(c, i);
 }
 
@@ -261,5 +261,6 @@ void sim_cache_forget_ram(sim_cache *c) {
 
 void sim_cache_report(const sim_cache *c) {
     for (uint32_t i = 0; i < (uint32_t)c->n_slots; i++)
-        if (c->slot_of[c->slots[i].id] == i) c->changed(c->user, &c->slots[i].name, c->slots[i].tiers);
+        if (c->slot_of[c->slots[i].id] == i)
+            c->changed(c->user, c->slots[i].id, &c->slots[i].name, c->slots[i].tiers);
 }

@@ -17,11 +17,11 @@
 #include "reprise_tools.h"
 
 /* A name's tiers changed. */
-typedef void (*sim_cache_changed)(void *user, const rp_name *name, uint32_t tiers);
+typedef void (*sim_cache_changed)(void *user, uint32_t id, const rp_name *name, uint32_t tiers);
 
 typedef struct sim_cache sim_cache;
 
-/* n_names: numbers of names are below it. RP_ERR_MEMORY. */
+/* n_names: numbers of names are below it. changed: may be NULL. RP_ERR_MEMORY. */
 int sim_cache_new(sim_cache **out, size_t n_names, int64_t ram_tokens, int64_t disk_tokens, sim_cache_changed changed,
                   void *user);
 void sim_cache_free(sim_cache *c);

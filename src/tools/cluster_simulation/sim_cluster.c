@@ -369,6 +369,83 @@ static void node_changes(void *user, int32_t node) {
     }
 }
 
+/* Hints of a node arrive at a router. */
+static void pooled_arrives(void *owner, const sim_event *e) {
+    sim_router *u = owner;
+    if (e->serial != u->life || !u->t) return;
+    cluster_router_pooled(u->t, e->bytes, e->n / sizeof(rp_name));
+}
+
+static void node_pooled(void *user, const rp_name *names, size_t n) {
+    sim_cluster *s = user;
+    uint64_t at_us = s->clock.now_us + POLL_US + s->latency_us + (uint64_t)(s->o->index_age_s * 1e6);
+    for (int32_t i = 0; i < s->n_routers; i++) {
+        rp_name *bytes = base_alloc(n * sizeof(*bytes));
+        if (!bytes) {
+            s->clock.failed = true;
+            return;
+        }
+        memcpy(bytes, names, n * sizeof(*bytes));
+        sim_clock_add(&s->clock, &(sim_event){
+                                     .at_us = at_us,
+                                     .fn = pooled_arrives,
+                                     .owner = &s->routers[i],
+                                     .serial = s->routers[i].life,
+                                     .bytes = bytes,
+                                     .n = n * sizeof(*bytes),
+                                 });
+    }
+}
+
+/* ---- prefill for another node ---- */
+
+static void prefill_arrives(void *owner, const sim_event *e) {
+    sim_cluster *s = owner;
+    sim_call call = {.request = e->request,
+                     .serial = e->serial,
+                     .prompt = &s->w.prompts[e->request],
+                     .prefill_node = -1,
+                     .for_node = e->from};
+    sim_node_arrive(s->nodes[e->node], &call);
+}
+
+static void node_sends_prefill(void *user, int32_t node, const sim_call *call) {
+    sim_cluster *s = user;
+    sim_clock_add(&s->clock, &(sim_event){
+                                 .at_us = s->clock.now_us + s->latency_us,
+                                 .fn = prefill_arrives,
+                                 .owner = s,
+                                 .node = call->prefill_node,
+                                 .request = call->request,
+                                 .serial = call->serial,
+                                 .from = node,
+                             });
+}
+
+static void prefilled_arrives(void *owner, const sim_event *e) {
+    sim_cluster *s = owner;
+    sim_node_prefilled(s->nodes[e->node], e->request, e->serial);
+}
+
+static void node_prefilled(void *user, int32_t node, const sim_call *call) {
+    sim_cluster *s = user;
+    (void)node;
+    sim_clock_add(&s->clock, &(sim_event){
+                                 .at_us = s->clock.now_us + s->latency_us,
+                                 .fn = prefilled_arrives,
+                                 .owner = s,
+                                 .node = call->for_node,
+                                 .request = call->request,
+                                 .serial = call->serial,
+                             });
+}
+
+static sim_node *node_of(void *user, int32_t node) {
+    const sim_cluster *s = user;
+    BASE_ASSERT(node >= 0 && node < s->n_nodes);
+    return s->nodes[node];
+}
+
 static void node_is_broken(void *user, const char *what) { sim_cluster_broken(user, "%s", what); }
 
 /* A request reaches its node. */
@@ -381,6 +458,8 @@ static void request_arrives(void *owner, const sim_event *e) {
                      .serial = e->serial,
                      .router = q->router,
                      .resumed = e->from,
+                     .prefill_node = e->to,
+                     .for_node = -1,
                      .prompt = &s->w.prompts[e->request]};
     if (sim_node_frozen_until(n)) {
         sim_event again = *e;
@@ -438,10 +517,13 @@ static void env_send(void *user, cluster_request *r) {
         .request = request,
         .serial = q->serial,
         .from = r->began ? r->answer_tokens : 0,
+        .to = r->prefill_node,
     };
+    s->apart += r->prefill_node >= 0;
     if (fault == SIM_LOSE || fault == SIM_CUT_IT) {
         e.fn = reply_arrives;
         e.kind = fault == SIM_CUT_IT ? SIM_UNREACHABLE : SIM_CUT;
+        e.to = 0;
         e.at_us += fault == SIM_LOSE ? SIM_STALL_US : 0;
     }
     sim_clock_add(&s->clock, &e);
@@ -623,6 +705,7 @@ static int router_begin(sim_router *u, rp_error *err) {
         snprintf(name, sizeof(name), "node-%d", (int)i);
         rc = cluster_router_add_node(u->t, name, &node, err);
         BASE_ASSERT(rc || node == i);
+        if (!rc && i < u->s->o->prefill_nodes) cluster_router_set_prefill(u->t, node);
     }
     u->begun_us = u->s->clock.now_us;
     if (!rc) router_tick(u);
@@ -701,6 +784,18 @@ static rp_engine_load costs_of(const rp_cluster_simulate_options *o) {
     return load;
 }
 
+static int cluster_make_pool(sim_cluster *s, rp_error *err) {
+    const rp_cluster_simulate_options *o = s->o;
+    sim_pool_options pool = {
+        .tokens = o->pool_tokens < 0 ? o->kv_tokens * o->nodes : o->pool_tokens,
+        .rtt_us = o->pool_rtt_us,
+        .writes = o->pool_writes,
+    };
+    if (o->pool_tokens == 0) return RP_OK;
+    return sim_pool_new(&s->pool, &pool, s->w.n_names) ? base_fail_memory(err, s->w.n_names, "the pool of a simulation")
+                                                       : RP_OK;
+}
+
 static int cluster_make_nodes(sim_cluster *s, rp_error *err) {
     const rp_cluster_simulate_options *o = s->o;
     sim_node_options node = {
@@ -712,9 +807,20 @@ static int cluster_make_nodes(sim_cluster *s, rp_error *err) {
         .index_age_us = (uint64_t)(o->index_age_s * 1e6),
         .no_queues = o->no_queues,
         .secret = s->secret,
+        .fetch = s->router_options.move,
+        .pool = s->pool,
     };
     sim_port port = {
-        .user = s, .reply = node_replies, .sampled = node_sampled, .changed = node_changes, .broken = node_is_broken};
+        .user = s,
+        .reply = node_replies,
+        .sampled = node_sampled,
+        .changed = node_changes,
+        .pooled = node_pooled,
+        .prefill = node_sends_prefill,
+        .prefilled = node_prefilled,
+        .node_of = node_of,
+        .broken = node_is_broken,
+    };
     int rc = RP_OK;
     s->nodes = base_calloc((size_t)o->nodes, sizeof(sim_node *));
     if (!s->nodes) rc = RP_ERR_MEMORY;
@@ -767,6 +873,7 @@ int sim_cluster_new(sim_cluster **out, const rp_cluster_simulate_options *o, con
     s->router_options.secret = s->secret;
     if (s->o->faults) s->router_options.node_timeout_us = SIM_SWALLOWED_US;
     int rc = sim_workload_make(&s->w, o, trace, n, err);
+    if (!rc) rc = cluster_make_pool(s, err);
     if (!rc) rc = cluster_make_nodes(s, err);
     if (!rc) rc = cluster_make_routers(s, err);
     if (!rc) rc = cluster_make_requests(s, err);
@@ -780,6 +887,7 @@ void sim_cluster_free(sim_cluster *s) {
         base_free(s->routers[i].links);
     }
     for (int32_t i = 0; i < s->n_nodes; i++) sim_node_free(s->nodes[i]);
+    sim_pool_free(s->pool);
     base_free(s->nodes);
     base_free(s->routers);
     base_free(s->requests);

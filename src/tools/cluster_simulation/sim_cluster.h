@@ -84,6 +84,7 @@ typedef struct sim_cluster {
     sim_workload w;
     sim_request *requests; /* [w.n] */
     size_t n_open;         /* requests that have not ended, or will arrive */
+    sim_pool *pool;        /* NULL: none */
     sim_node **nodes;
     sim_router *routers;
     int32_t n_nodes, n_routers;
@@ -92,6 +93,7 @@ typedef struct sim_cluster {
     uint64_t gaps[SIM_GAP_BUCKETS];                                         /* inter-token latencies: a logarithmic
                                                                                histogram (sim_gap_bucket) */
     uint64_t router_lost, dropped_turns, retries, continuations, submitted; /* of routers that were restarted, too */
+    uint64_t apart;                                                         /* requests sent with a prefill node */
     uint64_t hash;
     uint32_t *seen_by; /* [n_names] 1 + the tenant that asked for it; 0: nobody did */
     char broken[512];

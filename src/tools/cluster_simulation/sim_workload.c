@@ -10,7 +10,6 @@
 #include "base/memory.h"
 #include "reprise_cluster.h"
 
-#define TRACE_BLOCK 512
 #define FAULT_TENANTS 3
 
 void sim_workload_free(sim_workload *w) {
@@ -101,26 +100,29 @@ static int32_t workload_add_text(sim_workload *w, sim_prompt *p, uint64_t text, 
 
 static int make_trace(sim_workload *w, const rp_cluster_simulate_options *o, const rp_cluster_trace_request *trace,
                       size_t n, rp_error *err) {
+    const int32_t block = o->block_tokens;
     if (o->requests > 0) n = BASE_MIN(n, (size_t)o->requests);
     for (size_t i = 0; i < n && !w->rc; i++) {
         const rp_cluster_trace_request *t = &trace[i];
-        int64_t most = (int64_t)BASE_MIN(t->n_blocks, SIM_MAX_ITEMS) * TRACE_BLOCK;
-        if (t->prompt_tokens < 1 || t->prompt_tokens > most || t->prompt_tokens <= most - TRACE_BLOCK ||
+        int64_t most = (int64_t)BASE_MIN(t->n_blocks, SIM_MAX_ITEMS) * block;
+        if (t->prompt_tokens < 1 || t->prompt_tokens > most || t->prompt_tokens <= most - block ||
             !(t->at_ms >= 0 && t->at_ms < 1e12))
             return base_fail(err, RP_ERR_INVALID,
                              "request %zu has %zu blocks of %d tokens, which do not match %d tokens, or no valid time",
-                             i, t->n_blocks, TRACE_BLOCK, (int)t->prompt_tokens);
+                             i, t->n_blocks, (int)block, (int)t->prompt_tokens);
         sim_prompt *p = workload_add(w, (uint64_t)(t->at_ms * 1e3 / o->speed), 0);
         if (!p) break;
         p->prompt_tokens = t->prompt_tokens;
         p->answer_tokens = BASE_MAX(o->answer_tokens > 0 ? o->answer_tokens : t->answer_tokens, 1);
         for (size_t k = 0; k < t->n_blocks; k++) {
-            int32_t position = (int32_t)k * TRACE_BLOCK;
-            workload_add_item(w, p, t->blocks[k], false, position, BASE_MIN(TRACE_BLOCK, p->prompt_tokens - position));
+            int32_t position = (int32_t)k * block;
+            workload_add_item(w, p, t->blocks[k], false, position, BASE_MIN(block, p->prompt_tokens - position));
         }
         p->n_items = p->n_kept;
-        /* A trace has no sessions: text after a system prompt that all share. */
-        p->session = t->n_blocks > 1 ? base_mix64(t->blocks[1]) | 1 : 1;
+        /* Without a session: text after a system prompt that all share. */
+        uint64_t session = o->trace_sessions ? o->trace_sessions[i] : 0;
+        p->session = session ? session : t->n_blocks > 1 ? base_mix64(t->blocks[1]) | 1
+                                                         : 1;
     }
     return RP_OK;
 }
