@@ -25,7 +25,8 @@ static vulkan_device *device;
 static PFN_vkCreateShaderModule create_module;
 static vulkan_buffer table; /* a range */
 
-enum { ENTRY_POINT = 15,
+enum { MEMORY_MODEL = 14,
+       ENTRY_POINT = 15,
        TYPE_BOOL = 20,
        TYPE_INT = 21,
        TYPE_FLOAT = 22,
@@ -49,8 +50,11 @@ enum { ENTRY_POINT = 15,
        RETURN = 253 };
 #define BY_ADDRESS 5349u /* storage classes */
 #define OF_INVOCATION 6u
-#define ALIGNED 2u          /* an operand of Load */
-#define MAX_SIZE 64u        /* of a load, in bytes */
+#define ALIGNED 2u   /* an operand of Load */
+#define MAX_SIZE 64u /* of a load, in bytes */
+#define SCOPE_DEVICE 1u
+#define SCOPE_QUEUES 5u
+#define MODEL_VULKAN 3u     /* in which the scope of a device needs a capability */
 #define WORDS_OF_A_LOAD 64u /* more than what is added for it */
 
 typedef struct rewriter {
@@ -64,6 +68,7 @@ typedef struct rewriter {
     uint32_t members[sizeof(range) / 4];
     uint32_t begin, end, count; /* variables of the invocation; ids that are taken first */
     uint32_t main;              /* the function */
+    uint32_t scope;             /* of atomic operations */
 } rewriter;
 
 static void emit(rewriter *w, uint32_t op, const uint32_t *operands, size_t n) {
@@ -87,6 +92,7 @@ static uint32_t emit_value(rewriter *w, uint32_t op, uint32_t type, const uint32
 static void read_instruction(rewriter *w, const uint32_t *i) {
     const uint32_t op = i[0] & 0xffff, n = i[0] >> 16;
     switch (op) {
+    case MEMORY_MODEL: w->scope = i[2] == MODEL_VULKAN ? SCOPE_QUEUES : SCOPE_DEVICE; break;
     case TYPE_BOOL: w->bool_type = i[1]; break;
     case TYPE_INT:
         w->sizes[i[1]] = i[2] / 8;
@@ -149,7 +155,7 @@ static void emit_globals(rewriter *w) {
 
 static uint32_t emit_atomic_add(rewriter *w, size_t offset, uint32_t value) {
     const uint32_t pointer = table_at(w, w->to_uint, offset);
-    return EMIT(w, ATOMIC_IADD, w->uint_type, pointer, w->numbers[1] /* scope: device */, w->numbers[0], value);
+    return EMIT(w, ATOMIC_IADD, w->uint_type, pointer, w->numbers[w->scope], w->numbers[0], value);
 }
 
 static void emit_first(rewriter *w) {

@@ -126,7 +126,7 @@ static int create_device(vulkan_device *d, rp_error *err) {
                                                .queueCount = 1,
                                                .pQueuePriorities = priorities}};
     const vulkan_description *x = &d->description;
-    const char *extensions[3];
+    const char *extensions[4];
     uint32_t n = 0;
     VkPhysicalDeviceVulkan12Features f12 = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES,
                                             .bufferDeviceAddress = VK_TRUE,
@@ -149,10 +149,15 @@ static int create_device(vulkan_device *d, rp_error *err) {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR,
         .pNext = features,
         .cooperativeMatrix = VK_TRUE};
+    VkPhysicalDeviceSubgroupSizeControlFeaturesEXT subgroups = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_FEATURES_EXT,
+        .pNext = &matrices,
+        .computeFullSubgroups = VK_TRUE};
     if (x->matrices.m) {
-        features = &matrices;
+        features = &subgroups;
         extensions[n++] = VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME;
-        f12.shaderInt8 = f12.vulkanMemoryModel = VK_TRUE;
+        extensions[n++] = VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME;
+        f12.shaderInt8 = f12.vulkanMemoryModel = f12.vulkanMemoryModelDeviceScope = VK_TRUE;
     }
 #endif
     const VkDeviceCreateInfo info = {.sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO,
@@ -537,6 +542,7 @@ static int create_pipeline(vulkan_device *d, vulkan_shader shader, uint32_t vari
     const VkComputePipelineCreateInfo pipeline = {
         .sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO,
         .stage = {.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO,
+                  .flags = is_matrix ? VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT_EXT : 0,
                   .stage = VK_SHADER_STAGE_COMPUTE_BIT,
                   .module = module,
                   .pName = "main",

@@ -174,15 +174,19 @@ static vulkan_matrices choose_matrices(const VkCooperativeMatrixPropertiesKHR *a
 }
 
 static vulkan_matrices find_matrices(VkPhysicalDevice physical, uint32_t subgroup_size) {
+    VkPhysicalDeviceSubgroupSizeControlFeaturesEXT subgroups = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_FEATURES_EXT};
     VkPhysicalDeviceCooperativeMatrixFeaturesKHR matrix = {
-        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR};
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR, .pNext = &subgroups};
     VkPhysicalDeviceVulkan12Features f12 = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES,
                                             .pNext = &matrix};
     VkPhysicalDeviceFeatures2 f = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2, .pNext = &f12};
     VkCooperativeMatrixPropertiesKHR all[128];
     uint32_t n = BASE_ARRAY_LEN(all);
     vkGetPhysicalDeviceFeatures2(physical, &f);
-    if (!matrix.cooperativeMatrix || !f12.shaderInt8 || !f12.vulkanMemoryModel) return (vulkan_matrices){0};
+    if (!matrix.cooperativeMatrix || !f12.shaderInt8 || !f12.vulkanMemoryModel || !f12.vulkanMemoryModelDeviceScope ||
+        !subgroups.computeFullSubgroups)
+        return (vulkan_matrices){0};
     if (subgroup_size == 0 || INVOCATIONS % subgroup_size) return (vulkan_matrices){0};
     for (uint32_t i = 0; i < n; i++)
         all[i] = (VkCooperativeMatrixPropertiesKHR){.sType = VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_PROPERTIES_KHR};
@@ -200,7 +204,8 @@ static void describe_extensions(VkPhysicalDevice physical, uint32_t subgroup_siz
         out->host_alignment = host_alignment(physical);
     if (has_extension(all, n, VK_KHR_SHADER_INTEGER_DOT_PRODUCT_EXTENSION_NAME)) out->has_dot = has_dot(physical);
 #ifdef REPRISE_VULKAN_MATRICES
-    if (has_extension(all, n, VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME))
+    if (has_extension(all, n, VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME) &&
+        has_extension(all, n, VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME))
         out->matrices = find_matrices(physical, subgroup_size);
 #else
     (void)subgroup_size;

@@ -90,7 +90,7 @@ void main() {
         const uint n = min(at_once, group - first), head = kv_head * group + first;
         uint loaded = 0xffffffffu;
         for (uint i = begin; i < end; i++) {
-            const RowBlock b = RowBlocks(a.blocks).v[r.first_block + i];
+            const RowBlock b = RowBlocks(a.blocks).v[block_at(r, i)];
             const Head h = Heads(a.heads).v[b.entry * a.n_kv_heads + kv_head];
             const Entry e = Entries(a.entries).v[kv_head * a.entry_heads + b.entry];
             const bool transformed = h.key_element == ELEMENT_INT8;

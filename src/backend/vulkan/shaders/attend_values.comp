@@ -64,7 +64,7 @@ void main() {
             float acc[QUERIES];
             for (uint q = 0u; q < QUERIES; q++) acc[q] = 0.0;
             for (uint i = first_block; i < r.n_blocks; i++) {
-                const RowBlock b = RowBlocks(a.blocks).v[r.first_block + i];
+                const RowBlock b = RowBlocks(a.blocks).v[block_at(r, i)];
                 if (b.before >= end) break;
                 add_block(b, Heads(a.heads).v[b.entry * a.n_kv_heads + kv_head], a.scores + 4ul * a.stride * query, n, d,
                           begin, end, acc);

@@ -25,6 +25,9 @@ struct Head { // one KV head of an entry
     uint64_t keys, values;
     uint key_element, value_element; // kv_elements.glsl
 };
+// The place of a row's i-th block in the list. After its last block the last one again: Mesa 26's lavapipe executes loads
+// of one address for all once more when a loop has ended, or was not to begin, and follows the addresses in what it loads.
+uint block_at(Row r, uint i) { return r.first_block + min(i, max(r.n_blocks, 1u) - 1u); }
 layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Rows { Row v[]; };
 layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer RowBlocks { RowBlock v[]; };
 layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Entries { Entry v[]; };

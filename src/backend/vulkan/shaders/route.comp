@@ -65,7 +65,8 @@ void main() {
         float p = get(probabilities, e);
         if (a.sigmoid == 0u && (a.corrected != 0u || a.sums_to_1 == 0u)) put(probabilities, e, p = p / sum);
         precise float v = a.corrected != 0u ? p : get(scores, e);
-        if (a.correction != 0ul) v = v + get(a.correction, e);
+        const float c = get(a.correction != 0ul ? a.correction : a.scores, e); // the address is chosen: linear.glsl
+        if (a.correction != 0ul) v = v + c;
         put(values, e, v);
     }
     const uint64_t experts = a.experts + 12ul * a.n_used * row, weights = a.weights + 4ul * a.n_used * row;
@@ -102,7 +103,8 @@ void main() {
         precise float w = get(weights, i);
         if (a.sums_to_1 != 0u) w = w / max(chosen, 1e-20);
         w = w * a.factor;
-        if (a.scales != 0ul) w = w * get(a.scales, e);
+        const float s = get(a.scales != 0ul ? a.scales : a.scores, e); // likewise
+        if (a.scales != 0ul) w = w * s;
         put(weights, i, w);
     }
 }
