@@ -228,7 +228,7 @@ class OnTerminal(unittest.TestCase):
 
     def test_progress_of_a_long_prefill(self):
         """Of a prompt, for chat and run: a bar with tokens, rate and time left."""
-        words = "The market of Osthaven is held every Friday, and people come from all the towns of the north. " * 600
+        words = "The market of Osthaven is held every Friday, and people come from all the towns of the north. " * 420
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "saved.json")
             with open(path, "w", encoding="utf-8") as f:
