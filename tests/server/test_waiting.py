@@ -19,10 +19,10 @@ class Waiting(unittest.TestCase):
         server.ask("PUT", "/v1/schemas/s", "<schema name='s'><module name='m'>One.</module></schema>")
         asks = [(path, {**body, "max_tokens": 4, "temperature": 0, "stream": True}) for path, body in ASKS]
         wanted = [self.told(server.post(path, body).body) for path, body in asks]
-        before = [server.connection() for _ in range(40)]  # one after the other, so that those behind them wait
+        before = [server.connection() for _ in range(100)]  # one after the other, so that those behind them wait
         for c in before:
             c.request("POST", "/v1/completions", json.dumps(LONG), JSON)
-        while server.metrics()["reprise_jobs_open"] < 20:
+        while server.metrics()["reprise_jobs_open"] < 50:
             pass
         got = [None] * len(asks)
 
