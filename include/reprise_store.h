@@ -431,10 +431,11 @@ typedef struct rp_store_stats {
        before. 0: there is none */
     uint64_t pool_looks, pool_reads, pool_read_bytes, pool_faults;
     uint64_t pool_writes, pool_write_bytes, pool_present, pool_unwritten;
-    uint64_t pool_pauses;     /* how often it was not used for a while, after failures */
+    uint64_t pool_pauses;     /* how often nothing was read from it for a while, after failures */
     bool pool_is_paused;      /* as it is now */
     const char *pool_trouble; /* of the last operation, if it failed: "timeout", "refused", "no_access", "no_space",
-                                 "lost", "unreachable", "protocol", "absent", "io_error"; else "". Static */
+                                 "read_only", "too_large", "busy", "not_ready", "lost", "unreachable", "protocol",
+                                 "absent", "io_error"; else "". Static */
 } rp_store_stats;
 /* RP_ERR_INVALID (struct_size is not set). */
 RP_API int rp_engine_store_stats(rp_engine *engine, rp_store_stats *out);

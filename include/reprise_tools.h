@@ -502,7 +502,7 @@ typedef struct rp_cluster_simulate_options {
     bool faults;
     int32_t block_tokens;           /* of a trace's blocks; default 512 */
     const uint64_t *trace_sessions; /* [n], borrowed: hashes of the sessions of a trace's requests; 0 of one, and NULL:
-                                       unknown, the request's second block stands for it (default) */
+                                       unknown, the request's second block is used instead (default) */
     /* A pool of KV that the nodes share. */
     int64_t pool_tokens;  /* its capacity; 0: none (default); -1: that of the nodes in RAM */
     double pool_fetch_us; /* time to fetch a token's KV; default 10 */

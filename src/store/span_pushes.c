@@ -72,26 +72,18 @@ void span_pushes_use(span_pushes *p, uint32_t i) {
     if (p->pool && entry_at(p, i)->use.uses > 1) set_due(p, i);
 }
 
-void span_pushes_skip(span_pushes *p, uint32_t i) {
-    span_entry *e = entry_at(p, i);
-    (void)p;
-    base_free(e->push_row);
-    e->push_row = NULL;
-}
-
 /* false: the pool does not accept it now. */
 static bool push(span_pushes *p, uint32_t i) {
     span_entry *e = entry_at(p, i);
     const size_t at = tenant_index(p, e->tenant);
     rp_name names[REMOTE_POOL_NAMES];
-    uint64_t ticket;
     const bool is_known = at < p->n_tenants && p->tenants[at].tenant == e->tenant;
     const int n = e->kind == RECORD_TEXT && e->owner ? p->names(p->names_user, e->owner, names, REMOTE_POOL_NAMES) : 0;
     if (!is_known || span_entry_place(e) == TIER_RAM) {
         p->places->stats.pool_unwritten++;
         return true;
     }
-    const int rc = remote_pool_push(p->pool, e->push_row, e->span, names, n, &p->tenants[at].salt, &ticket);
+    const int rc = remote_pool_push(p->pool, e->push_row, e->span, names, n, &p->tenants[at].salt);
     if (rc == RP_ERR_BUSY) return false;
     if (rc) p->places->stats.pool_unwritten++;
     else e->push_row = NULL;

@@ -55,8 +55,6 @@ int span_pushes_know(span_pushes *p, const base_key *salt);
 void span_pushes_add(span_pushes *p, uint32_t i, const record *r, bool seen);
 /* It was used again. */
 void span_pushes_use(span_pushes *p, uint32_t i);
-/* The pool has it: it is not pushed. */
-void span_pushes_skip(span_pushes *p, uint32_t i);
 /* Passes what is due to the pool, as much as it accepts. */
 void span_pushes_continue(span_pushes *p);
 /* Handles the event of a push; its span stays the caller's. */

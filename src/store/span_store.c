@@ -133,12 +133,8 @@ kv_span *span_store_get(span_store *s, const base_key *key, span_found *found) {
         span = reach(s, i, &copied);
         e = span_store_entry(s, i);
         const bool in_place = span_entry_place(e) == TIER_RAM;
-        f = copied || in_place || e->fetched == TIER_RAM ? SPAN_FOUND_RAM
-            : e->fetched == TIER_DISK                    ? SPAN_FOUND_DISK
-            : e->is_pulled                               ? SPAN_FOUND_POOL
-                                                         : SPAN_FOUND_MEMORY;
-        e->fetched = TIER_MEMORY;
-        e->is_pulled = false;
+        f = copied || in_place ? SPAN_FOUND_RAM : e->fetched;
+        e->fetched = SPAN_FOUND_MEMORY;
         s->places.stats.host_hits += f == SPAN_FOUND_RAM;
         s->places.stats.host_in_place += in_place;
     } else if (e) {
@@ -157,11 +153,11 @@ kv_span *span_store_fetch(span_store *s, const base_key *key) {
     bool copied;
     if (span_store_entry(s, i)->span) {
         kv_span *present = reach(s, i, &copied);
-        if (copied) span_store_entry(s, i)->fetched = TIER_RAM;
+        if (copied) span_store_entry(s, i)->fetched = SPAN_FOUND_RAM;
         return present;
     }
     kv_span *span = begin_read(s, i);
-    if (span) span_store_entry(s, i)->fetched = TIER_DISK;
+    if (span) span_store_entry(s, i)->fetched = SPAN_FOUND_DISK;
     return span;
 }
 
@@ -208,7 +204,7 @@ static int put(span_store *s, kv_span *span, void *owner, const record *about, c
     use_entry(s, i, terms);
     if (about) span_write_back_add(&s->writes, i, about, seen);
     if (about && !is_pulled) span_pushes_add(&s->pushes, i, about, seen);
-    span_store_entry(s, i)->is_pulled = is_pulled;
+    if (is_pulled) span_store_entry(s, i)->fetched = SPAN_FOUND_POOL;
     span_places_fit_quota(&s->places, span_store_entry(s, i)->tenant);
     return RP_OK;
 }

@@ -55,16 +55,6 @@ void span_store_free(span_store *s);
  * the number of spans that were not written, which it logs. */
 size_t span_store_close(span_store *s, uint64_t deadline_us);
 
-/* The result of a lookup. */
-typedef enum span_found {
-    SPAN_FOUND_MEMORY, /* in the memory that is computed with */
-    SPAN_FOUND_RAM,    /* in RAM below a device: it was copied to the device's, or is read in place */
-    SPAN_FOUND_DISK,   /* a hit on disk: its layers become ready one by one (kv_span_layers_ready), or it fails */
-    SPAN_FOUND_POOL,   /* pulled from a pool for a job (span_store_put_pulled) */
-    SPAN_FOUND_NOTHING,
-    SPAN_FOUND_NO_MEMORY, /* on disk, but there is no memory to read it into */
-} span_found;
-
 /* The slower tier of two hits; a miss changes nothing. */
 static inline span_found span_found_slower(span_found a, span_found b) {
     return b <= SPAN_FOUND_POOL ? BASE_MAX(a, b) : a;

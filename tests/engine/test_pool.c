@@ -56,15 +56,13 @@ static int teardown(void **state) {
     return 0;
 }
 
-/* dir NULL: no pool. */
-static rp_engine *engine_with(const char *dir, const uint8_t *key) {
-    char address[STORE_FOLDER_BYTES + 4];
+/* address NULL: no pool. */
+static rp_engine *engine_at(const char *address, const uint8_t *key) {
     rp_cluster_options cluster = {.struct_size = sizeof(cluster), .key = key};
     rp_engine_options o = rp_engine_options_defaults();
     rp_engine *e = NULL;
     rp_error err = {0};
-    snprintf(address, sizeof(address), "dir:%s", dir ? dir : "");
-    if (dir) cluster.pool = address;
+    cluster.pool = address;
     const rp_engine_experiment experiment = {.struct_size = sizeof(experiment), .pool_at_any_cost = true};
     o.cluster = &cluster;
     o.experiment = &experiment;
@@ -73,6 +71,13 @@ static rp_engine *engine_with(const char *dir, const uint8_t *key) {
     must(rp_engine_new(&e, model, &o, &err), &err);
     must(rp_schema_parse(e, schema_text, strlen(schema_text), "s.xml", NULL, NULL, NULL, &err), &err);
     return e;
+}
+
+/* dir NULL: no pool. */
+static rp_engine *engine_with(const char *dir, const uint8_t *key) {
+    char address[STORE_FOLDER_BYTES + 4];
+    snprintf(address, sizeof(address), "dir:%s", dir ? dir : "");
+    return engine_at(dir ? address : NULL, key);
 }
 
 static rp_store_stats stats_of(rp_engine *e) {
@@ -114,17 +119,20 @@ static oracle_run cold_run(const rp_request *r) {
     return run;
 }
 
+/* A short request: figures are those of the last step. */
+static void run_step(rp_engine *e) {
+    rp_request r = rp_request_defaults();
+    r.prompt = rp_prompt_tokens(tokens, 2);
+    r.max_tokens = 1;
+    oracle_run run = run_on(e, &r);
+    oracle_run_free(&run);
+    base_rest_us(2000);
+}
+
 /* Waits until so many spans were pushed. */
 static void await_writes(rp_engine *e, uint64_t n) {
     const uint64_t end = base_clock_us() + WAIT_US;
-    while (stats_of(e).pool_writes < n && base_clock_us() < end) {
-        rp_request r = rp_request_defaults();
-        r.prompt = rp_prompt_tokens(tokens, 2);
-        r.max_tokens = 1;
-        oracle_run run = run_on(e, &r); /* figures are those of the last step */
-        oracle_run_free(&run);
-        base_rest_us(2000);
-    }
+    while (stats_of(e).pool_writes < n && base_clock_us() < end) run_step(e);
     if (stats_of(e).pool_writes < n) fail_msg("%d spans were pushed", (int)stats_of(e).pool_writes);
 }
 
@@ -233,7 +241,7 @@ static void pulled_text_continues_what_is_there(void **state) {
     store_folder_remove(dir);
 }
 
-/* ---- whose it is ---- */
+/* ---- tenants and secrets ---- */
 
 static void no_other_tenant_and_no_other_secret_finds_it(void **state) {
     (void)state;
@@ -359,6 +367,60 @@ static void an_absent_pool_is_a_miss(void **state) {
     rp_engine_free(b);
 }
 
+/* Nobody listens: after three failed reads nothing is asked. */
+static void a_pool_that_is_down_is_not_asked_again(void **state) {
+    (void)state;
+    int32_t own[N_TOKENS];
+    rp_engine *b = engine_at("redis://127.0.0.1:1", secret);
+    for (int k = 0; k < 6; k++) {
+        rp_request r = text_request(own, N_TOKENS, 77, NULL);
+        own[0] = 100 + k; /* another text */
+        oracle_run cold = cold_run(&r), run = run_on(b, &r);
+        check_same(&cold, &run);
+        oracle_run_free(&cold);
+        oracle_run_free(&run);
+    }
+    const rp_store_stats s = stats_of(b);
+    assert_int_equal(s.pool_looks, 3);
+    assert_int_equal(s.pool_pauses, 1);
+    assert_true(s.pool_is_paused);
+    assert_string_equal(s.pool_trouble, "refused");
+    rp_engine_free(b);
+}
+
+/* Files in the place of its folders: nothing can be written, and reads go on. */
+static void a_pool_that_takes_nothing_is_read(void **state) {
+    (void)state;
+    char dir[STORE_FOLDER_BYTES], path[STORE_FOLDER_BYTES + 4];
+    int32_t own[N_TOKENS];
+    store_folder_make(dir);
+    fill_text(dir, N_TOKENS, NULL);
+    for (int k = 0; k < 256; k++) {
+        snprintf(path, sizeof(path), "%s/%02x", dir, k);
+        FILE *f = access(path, F_OK) ? fopen(path, "w") : NULL; /* other folders stay */
+        if (f) fclose(f);
+    }
+    rp_engine *b = engine_with(dir, secret);
+    for (int k = 0; k < 12; k++) { /* their spans' names are anywhere */
+        rp_request r = text_request(own, N_TOKENS, 77, NULL);
+        own[0] = 100 + k;
+        oracle_run run = run_on(b, &r);
+        oracle_run_free(&run);
+    }
+    const uint64_t end = base_clock_us() + WAIT_US;
+    while (stats_of(b).pool_unwritten < 3 && base_clock_us() < end) run_step(b);
+    rp_request r = text_request(own, N_TOKENS, 77, NULL);
+    oracle_run cold = cold_run(&r), run = run_on(b, &r);
+    check_same(&cold, &run);
+    assert_true(tokens_of_tier(&run, "pool") >= 512);
+    assert_true(stats_of(b).pool_unwritten >= 3);
+    assert_int_equal(stats_of(b).pool_pauses, 0);
+    oracle_run_free(&cold);
+    oracle_run_free(&run);
+    rp_engine_free(b);
+    store_folder_remove(dir);
+}
+
 static void options_are_checked(void **state) {
     (void)state;
     const struct {
@@ -389,6 +451,8 @@ int main(void) {
         cmocka_unit_test(no_other_tenant_and_no_other_secret_finds_it),
         cmocka_unit_test(altered_objects_are_misses),
         cmocka_unit_test(an_absent_pool_is_a_miss),
+        cmocka_unit_test(a_pool_that_is_down_is_not_asked_again),
+        cmocka_unit_test(a_pool_that_takes_nothing_is_read),
         cmocka_unit_test(options_are_checked),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -20,18 +20,8 @@
 
 static pool_driver *driver_of(const char *dir) {
     char address[STORE_FOLDER_BYTES + 4];
-    pool_driver *d;
-    rp_error err = {0};
     snprintf(address, sizeof(address), "dir:%s", dir);
-    must(pool_driver_open(&d, address, &err), &err);
-    return d;
-}
-
-static pool_link *link_of(pool_driver *d) {
-    pool_link *l;
-    rp_error err = {0};
-    must(pool_link_open(d, &l, &err), &err);
-    return l;
+    return pool_check_driver(address);
 }
 
 static void it_is_a_driver(void **state) {
@@ -67,7 +57,7 @@ static void a_folder_that_cannot_be_used_fails_its_operations(void **state) {
     rp_error err = {0};
     store_folder_make(dir);
     pool_driver *d = driver_of(dir);
-    pool_link *l = link_of(d);
+    pool_link *l = pool_check_link(d);
     pool_check_name(1, name);
     snprintf(path, sizeof(path), "%s/%.2s", dir, name);
     FILE *f = fopen(path, "w");
@@ -100,7 +90,7 @@ static void every_failing_call_leaves_whole_objects(void **state) {
     rp_error err = {0};
     store_folder_make(dir);
     pool_driver *d = driver_of(dir);
-    pool_link *l = link_of(d);
+    pool_link *l = pool_check_link(d);
     pool_check_name(1, name);
     snprintf(folder, sizeof(folder), "%s/%.2s", dir, name);
     const struct iovec old = {"old", 3}, new = {"newer", 5};

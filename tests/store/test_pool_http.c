@@ -136,11 +136,8 @@ typedef struct test_pool {
 } test_pool;
 
 static test_pool pool_at(const char *address) {
-    test_pool p;
-    rp_error err = {0};
-    must(pool_driver_open(&p.driver, address, &err), &err);
-    must(pool_link_open(p.driver, &p.link, &err), &err);
-    return p;
+    pool_driver *d = pool_check_driver(address);
+    return (test_pool){.driver = d, .link = pool_check_link(d)};
 }
 
 static void pool_end(test_pool p) {

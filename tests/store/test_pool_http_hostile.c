@@ -146,11 +146,10 @@ static struct {
 
 static int open_pool(void **state) {
     char address[64];
-    rp_error err = {0};
     (void)state;
     snprintf(address, sizeof(address), "http://127.0.0.1:%d/pool", server.sockets.ports[0]);
-    must(pool_driver_open(&pool.driver, address, &err), &err);
-    must(pool_link_open(pool.driver, &pool.link, &err), &err);
+    pool.driver = pool_check_driver(address);
+    pool.link = pool_check_link(pool.driver);
     return 0;
 }
 

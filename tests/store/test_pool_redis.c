@@ -39,18 +39,8 @@ static void needs_redis(void) {
 
 static pool_driver *driver_of(const char *format, int port) {
     char address[ADDRESS_BYTES];
-    pool_driver *d;
-    rp_error err = {0};
     snprintf(address, sizeof(address), format, port);
-    must(pool_driver_open(&d, address, &err), &err);
-    return d;
-}
-
-static pool_link *link_of(pool_driver *d) {
-    pool_link *l;
-    rp_error err = {0};
-    must(pool_link_open(d, &l, &err), &err);
-    return l;
+    return pool_check_driver(address);
 }
 
 /* The cause of a failed operation; 0: none. */
@@ -99,7 +89,7 @@ static void it_is_a_driver(void **state) {
     snprintf(address, sizeof(address), "redis://127.0.0.1:1,localhost:%d/3?prefix=other:&ttl=100&cluster=no", s.port);
     pool_check(address);
     pool_driver *d = driver_of("redis://127.0.0.1:%d/3?prefix=p%%3A&ttl=100", s.port);
-    pool_link *l = link_of(d);
+    pool_link *l = pool_check_link(d);
     assert_int_equal(try_put(l, 7, 3 * MIB, SOON_US), 0);
     assert_non_null(strstr(redis_server_ask(s.port, "-n 3", "--scan"), "p:{"));
     assert_non_null(strstr(redis_server_ask(s.port, "-n 3", "info keyspace"), "keys=4,expires=4"));
@@ -115,7 +105,7 @@ static void a_shorter_object_leaves_no_chunk_of_a_longer_one(void **state) {
     redis_server s;
     redis_server_start(&s, "--port %d");
     pool_driver *d = driver_of("redis://127.0.0.1:%d", s.port);
-    pool_link *l = link_of(d);
+    pool_link *l = pool_check_link(d);
     char name[POOL_NAME_CHARS + 1];
     rp_error err = {0};
     pool_check_name(5, name);
@@ -163,14 +153,14 @@ static void users_and_passwords(void **state) {
                                         "redis://pool:s3cret@127.0.0.1:%d"};
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         pool_driver *d = driver_of(wrong[i], s.port);
-        pool_link *l = link_of(d);
+        pool_link *l = pool_check_link(d);
         pool_check_fails(l, EACCES, EACCES);
         assert_int_equal(try_put(l, 1, 10, SOON_US), EACCES);
         pool_link_close(l);
         pool_driver_close(d);
     }
     pool_driver *d = driver_of("redis://reader:reads@127.0.0.1:%d", s.port);
-    pool_link *l = link_of(d);
+    pool_link *l = pool_check_link(d);
     assert_int_equal(try_put(l, 1, 3 * MIB, SOON_US), EACCES);
     expect_object(l, 1, 0); /* nothing of it */
     pool_link_close(l);
@@ -185,7 +175,7 @@ static void a_link_outlives_its_server(void **state) {
     redis_server s;
     redis_server_start(&s, "--port %d");
     pool_driver *d = driver_of("redis://127.0.0.1:%d", s.port);
-    pool_link *l = link_of(d);
+    pool_link *l = pool_check_link(d);
     assert_int_equal(try_put(l, 1, 2 * MIB, SOON_US), 0);
     redis_server_signal(&s, SIGSTOP);
     pool_check_fails(l, ETIMEDOUT, ETIMEDOUT);
@@ -235,9 +225,9 @@ static void losses_during_operations(void **state) {
     redis_server s;
     redis_server_start(&s, "--port %d");
     pool_driver *d = driver_of("redis://127.0.0.1:%d", s.port);
-    pool_link *l = link_of(d);
+    pool_link *l = pool_check_link(d);
     for (int round = 0; round < 4; round++) {
-        worker workers[2] = {{.link = link_of(d)}, {.link = link_of(d), .puts = true}};
+        worker workers[2] = {{.link = pool_check_link(d)}, {.link = pool_check_link(d), .puts = true}};
         assert_int_equal(try_put(l, 1, 8 * MIB, SOON_US), 0);
         for (int i = 0; i < 2; i++) pthread_create(&workers[i].thread, NULL, work_until_failure, &workers[i]);
         for (int i = 0; i < 2; i++)
@@ -265,7 +255,7 @@ static void a_full_server(void **state) {
     redis_server s;
     redis_server_start(&s, "--port %d --maxmemory 8mb --maxmemory-policy noeviction");
     pool_driver *d = driver_of("redis://127.0.0.1:%d", s.port);
-    pool_link *l = link_of(d);
+    pool_link *l = pool_check_link(d);
     assert_int_equal(try_put(l, 1, 4 * MIB, SOON_US), 0);
     for (int i = 0; i < 3; i++) assert_int_equal(try_put(l, 2, 8 * MIB, SOON_US), ENOSPC);
     assert_string_equal(pool_cause_name(ENOSPC), "no_space");
@@ -287,12 +277,12 @@ static void a_full_server(void **state) {
 static void nobody_listens(void **state) {
     (void)state;
     pool_driver *d = driver_of("redis://127.0.0.1:%d", redis_server_free_port());
-    pool_link *l = link_of(d);
+    pool_link *l = pool_check_link(d);
     pool_check_fails(l, ECONNREFUSED, ECONNREFUSED);
     pool_link_close(l);
     pool_driver_close(d);
     d = driver_of("redis://no-such-host.invalid:%d", 6379);
-    l = link_of(d);
+    l = pool_check_link(d);
     pool_check_fails(l, EHOSTUNREACH, ETIMEDOUT);
     pool_link_close(l);
     pool_driver_close(d);
@@ -314,7 +304,7 @@ int getaddrinfo(const char *host, const char *port, const struct addrinfo *wante
 static void a_slow_name_server(void **state) {
     (void)state;
     pool_driver *d = driver_of("redis://slow.example:%d", redis_server_free_port());
-    pool_link *l = link_of(d);
+    pool_link *l = pool_check_link(d);
     pthread_mutex_lock(&name_server);
     pool_check_fails(l, ETIMEDOUT, ETIMEDOUT);
     int cause = 0;
@@ -395,7 +385,7 @@ static void hostile_replies(void **state) {
         scripted_server_start(&s, c->script, c->n > 0 ? c->n : strlen(c->script), c->repeats, c->holds);
         snprintf(address, sizeof(address), "redis://127.0.0.1:%%d%s", c->options ? c->options : "");
         pool_driver *d = driver_of(address, s.port);
-        pool_link *l = link_of(d);
+        pool_link *l = pool_check_link(d);
         pool_check_fails(l, c->cause, c->or_cause ? c->or_cause : c->cause);
         pool_link_close(l);
         pool_driver_close(d);

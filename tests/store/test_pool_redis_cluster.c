@@ -33,20 +33,6 @@ static void needs_redis(void) {
     if (!is_here) skip();
 }
 
-static pool_driver *driver_of(const char *address) {
-    pool_driver *d;
-    rp_error err = {0};
-    must(pool_driver_open(&d, address, &err), &err);
-    return d;
-}
-
-static pool_link *link_of(pool_driver *d) {
-    pool_link *l;
-    rp_error err = {0};
-    must(pool_link_open(d, &l, &err), &err);
-    return l;
-}
-
 static void put(pool_link *l, int i, const uint8_t *content, size_t n) {
     char name[POOL_NAME_CHARS + 1];
     rp_error err = {0};
@@ -97,8 +83,8 @@ static void make_certificates(const char *folder) {
 static void check_refused(const char *format, int port, const char *folder, int cause, int or_cause) {
     char address[ADDRESS_BYTES];
     snprintf(address, sizeof(address), format, port, folder);
-    pool_driver *d = driver_of(address);
-    pool_link *l = link_of(d);
+    pool_driver *d = pool_check_driver(address);
+    pool_link *l = pool_check_link(d);
     pool_check_fails(l, cause, or_cause);
     pool_link_close(l);
     pool_driver_close(d);
@@ -136,8 +122,8 @@ static void over_tls(void **state) {
     /* Without TLS a server waits for the end of a line. */
     check_refused("rediss://127.0.0.1:%d?ca=%s/ca.pem", plain.port, folder, EPROTO, ETIMEDOUT);
     check_refused("redis://127.0.0.1:%d", s.port, folder, EPROTO, ECONNRESET);
-    d = driver_of(address);
-    pool_link *l = link_of(d);
+    d = pool_check_driver(address);
+    pool_link *l = pool_check_link(d);
     put(l, 1, bytes, sizeof(bytes));
     redis_server_signal(&s, SIGSTOP);
     pool_check_fails(l, ETIMEDOUT, ETIMEDOUT);
@@ -219,8 +205,8 @@ static void migrate(const cluster *c, int from, int to, int object, int chunk) {
 
 /* A slot is on its way: some chunks of an object are there, some are not yet; and a link that has not heard of it. */
 static void check_migrating_slot(cluster *c, const char *address) {
-    pool_driver *d = driver_of(address);
-    pool_link *l = link_of(d), *late = link_of(d);
+    pool_driver *d = pool_check_driver(address);
+    pool_link *l = pool_check_link(d), *late = pool_check_link(d);
     char name[POOL_NAME_CHARS + 1];
     const int object = 77, from = node_of(object), to = (from + 1) % N_NODES;
     pool_check_name(object, name);
@@ -275,8 +261,8 @@ static void *reshard(void *arg) {
 
 /* Objects of every node are written and read while slots migrate. */
 static void check_resharding(const cluster *c, const char *address) {
-    pool_driver *d = driver_of(address);
-    pool_link *writer = link_of(d), *reader = link_of(d);
+    pool_driver *d = pool_check_driver(address);
+    pool_link *writer = pool_check_link(d), *reader = pool_check_link(d);
     resharding r = {.cluster = c};
     void *is_done;
     pthread_create(&r.thread, NULL, reshard, &r);
@@ -296,8 +282,8 @@ static void check_resharding(const cluster *c, const char *address) {
 
 /* The seed of an address, or a node with slots: what it does not serve still is. */
 static void check_lost_node(cluster *c, const char *address) {
-    pool_driver *d = driver_of(address);
-    pool_link *l = link_of(d);
+    pool_driver *d = pool_check_driver(address);
+    pool_link *l = pool_check_link(d);
     rp_error err = {0};
     int there = 0, lost = 0;
     while (node_of(there) != 1) there++;
@@ -399,8 +385,8 @@ static void with_sentinels(void **state) {
     snprintf(address, sizeof(address), "redis://:s3cret@127.0.0.1:%d,127.0.0.1:%d/2?sentinel=pool",
              redis_server_free_port(), sentinel.port);
     pool_check(address);
-    pool_driver *d = driver_of(address);
-    pool_link *l = link_of(d), *writer = link_of(d);
+    pool_driver *d = pool_check_driver(address);
+    pool_link *l = pool_check_link(d), *writer = pool_check_link(d);
     put(l, 1, bytes, sizeof(bytes));
     put(writer, 2, bytes, sizeof(bytes));
     await_replica(&master, &replica);

@@ -39,7 +39,14 @@ static uint8_t *content(int i, size_t n) {
     return bytes;
 }
 
-static pool_link *link_of(pool_driver *d) {
+pool_driver *pool_check_driver(const char *address) {
+    pool_driver *d = NULL;
+    rp_error err = {0};
+    must(pool_driver_open(&d, address, &err), &err);
+    return d;
+}
+
+pool_link *pool_check_link(pool_driver *d) {
     pool_link *l = NULL;
     rp_error err = {0};
     must(pool_link_open(d, &l, &err), &err);
@@ -144,7 +151,7 @@ typedef struct check_thread {
 /* Each thread writes objects of its own and one that all of them write, the same. */
 static void *work(void *arg) {
     const check_thread *t = arg;
-    pool_link *l = link_of(t->driver);
+    pool_link *l = pool_check_link(t->driver);
     for (int k = 0; k < 10; k++) {
         const int i = 2000 + t->number * 100 + k;
         put(l, i, i, MIB + (size_t)k);
@@ -164,17 +171,14 @@ static void check_threads(pool_driver *a, pool_driver *b) {
         assert_int_equal(pthread_create(&threads[i].thread, NULL, work, &threads[i]), 0);
     }
     for (int i = 0; i < N_THREADS; i++) pthread_join(threads[i].thread, NULL);
-    pool_link *l = link_of(a);
+    pool_link *l = pool_check_link(a);
     take_away(l, 1999);
     pool_link_close(l);
 }
 
 void pool_check(const char *address) {
-    pool_driver *a, *b;
-    rp_error err = {0};
-    must(pool_driver_open(&a, address, &err), &err);
-    must(pool_driver_open(&b, address, &err), &err);
-    pool_link *writer = link_of(a), *reader = link_of(b);
+    pool_driver *a = pool_check_driver(address), *b = pool_check_driver(address);
+    pool_link *writer = pool_check_link(a), *reader = pool_check_link(b);
     check_sizes(writer, reader);
     check_many(reader);
     check_threads(a, b);

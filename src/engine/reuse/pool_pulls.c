@@ -155,8 +155,7 @@ static bool place_text(const rp_job *c, const record *r, pulled_span *item) {
 }
 
 /* Is it quicker to pull a record than to compute its tokens? */
-static bool is_worth_it(const rp_engine *e, const record_row *row) {
-    const double byte_us = remote_pool_measure(e->remote).byte_us;
+static bool is_worth_it(const rp_engine *e, const record_row *row, double byte_us) {
     const uint64_t us = compute_us(e, row->record.form.n_tokens, row->record.form.first_pos);
     return e->pulls_at_any_cost || us == 0 || byte_us == 0 || byte_us * (double)row->bytes < (double)us;
 }
@@ -191,6 +190,7 @@ static void begin_pulls(rp_engine *e, rp_job *c, remote_look *found) {
     pool_pulls *p = &c->pulls;
     if (found->n_rows == 0) return;
     if (!(p->items = base_calloc(found->n_rows, sizeof(*p->items)))) return;
+    const double byte_us = remote_pool_measure(e->remote).byte_us;
     bool has_room = true, goes_on = true;
     const int32_t n_here = c->prefix.shares ? (int32_t)prefix_peek(e, c, NULL, NULL) : 0;
     for (size_t i = 0; i < found->n_rows && has_room; i++) {
@@ -199,7 +199,7 @@ static void begin_pulls(rp_engine *e, rp_job *c, remote_look *found) {
         *item = (pulled_span){.found = found->rows[i]};
         const bool is_text = record_is_of_text(r->kind);
         if (is_text && (!goes_on || !place_text(c, r, item) || item->slot_at + r->form.n_tokens <= n_here)) continue;
-        if (!is_worth_it(e, item->found.row)) {
+        if (!is_worth_it(e, item->found.row, byte_us)) {
             goes_on = goes_on && !is_text;
             continue;
         }
@@ -220,7 +220,7 @@ static void hold(rp_job *c, kv_span *span) {
         a->spans[a->n++] = kv_span_ref(span);
 }
 
-static bool insert_text(rp_engine *e, rp_job *c, pulled_span *item) {
+static void insert_text(rp_engine *e, rp_job *c, pulled_span *item) {
     const record *r = &item->found.row->record;
     const int32_t scope_first = c->scopes[item->scope].first;
     const span_root root = job_scope_root(c, item->scope);
@@ -231,7 +231,6 @@ static bool insert_text(rp_engine *e, rp_job *c, pulled_span *item) {
     const int rc = span_tree_graft(e->tree, &root, c->tokens + scope_first, c->positions + scope_first,
                                    (size_t)(item->slot_at - scope_first), item->span, tokens, r->cost_us, &kept, NULL);
     if (!rc && kept) hold(c, item->span);
-    return !rc && kept;
 }
 
 static void insert_module(rp_engine *e, rp_job *c, pulled_span *item) {
@@ -289,11 +288,13 @@ static void take_pull(rp_engine *e, const remote_event *event) {
 }
 
 /* Is everything there that it pulls, or that others pull for it? */
-static bool has_all(const rp_engine *e, const rp_job *c) {
+static bool has_all(const rp_engine *e, rp_job *c) {
     if (c->pulls.n_open > 0) return false;
-    for (size_t i = 0; i < c->pulls.n; i++)
-        if (c->pulls.items[i].follows && is_pulled_for_another(e, c, &c->pulls.items[i].found.row->record.key))
-            return false;
+    for (size_t i = 0; i < c->pulls.n; i++) {
+        pulled_span *item = &c->pulls.items[i];
+        item->follows = item->follows && is_pulled_for_another(e, c, &item->found.row->record.key);
+        if (item->follows) return false;
+    }
     return true;
 }
 
@@ -311,6 +312,7 @@ void pool_pulls_run(rp_engine *e) {
             kv_span_unref(event.span);
         }
     }
+    if (!e->waiting) return;
     const uint64_t now = base_clock_us();
     const bool is_off = remote_pool_measure(e->remote).is_open;
     int n = 0;

@@ -42,7 +42,7 @@ typedef struct pulled_span {
     remote_row found; /* owned */
     kv_span *span;    /* a reference; NULL: not pulled */
     uint64_t ticket;  /* 0: its event has come, or there is none */
-    bool follows;     /* another job pulls it, or did */
+    bool follows;     /* another job pulls it, as far as known */
     int32_t slot_at;  /* of text: index of the job's token that is in slot 0, */
     int32_t scope;    /* and its scope */
 } pulled_span;

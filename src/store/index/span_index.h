@@ -37,6 +37,16 @@ typedef enum span_tier {
     N_TIERS,
 } span_tier;
 
+/* The result of a lookup. */
+typedef enum span_found {
+    SPAN_FOUND_MEMORY, /* in the memory that is computed with */
+    SPAN_FOUND_RAM,    /* in RAM below a device: it was copied to the device's, or is read in place */
+    SPAN_FOUND_DISK,   /* a hit on disk: its layers become ready one by one (kv_span_layers_ready), or it fails */
+    SPAN_FOUND_POOL,   /* pulled from a pool for a job (span_store_put_pulled) */
+    SPAN_FOUND_NOTHING,
+    SPAN_FOUND_NO_MEMORY, /* on disk, but there is no memory to read it into */
+} span_found;
+
 /* From LIST_DUE on: spans that are not in the disk tier yet (span_write_back.h). */
 typedef enum span_list_kind {
     LIST_MEMORY,
@@ -61,13 +71,13 @@ typedef struct span_place {
 } span_place;
 
 typedef struct span_entry {
-    bool used;         /* else it is in the free list */
-    bool arriving;     /* it came into memory for a use that is not counted yet */
-    bool is_noted;     /* the tier has the current use */
-    span_tier fetched; /* span_store_fetch moved it to memory from that tier, no get yet; TIER_MEMORY: it did not */
-    bool is_pulled;    /* it came from a pool, no get yet */
-    bool push_is_due;  /* it is in the queue of what is pushed to one first */
-    uint8_t tiers;     /* as last reported: span_store_set_on_change */
+    bool used;          /* else it is in the free list */
+    bool arriving;      /* it came into memory for a use that is not counted yet */
+    bool is_noted;      /* the tier has the current use */
+    span_found fetched; /* where it came into memory from for a job (span_store_fetch, span_store_put_pulled), no get
+                           yet; SPAN_FOUND_MEMORY: it did not */
+    bool push_is_due;   /* it is in the queue of what is pushed to one first */
+    uint8_t tiers;      /* as last reported: span_store_set_on_change */
     base_key key;
     record_kind kind; /* texts and states have a parent in eviction; others may be pinned */
     base_key parent;  /* of a text, or of states: another entry's key, or a root's */

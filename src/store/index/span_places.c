@@ -90,8 +90,8 @@ void span_places_leave_memory(span_places *p, uint32_t i, bool evicted) {
     base_free(e->push_row);
     e->span = NULL;
     e->push_row = NULL;
-    e->push_is_due = e->is_pulled = false;
-    e->fetched = TIER_MEMORY;
+    e->push_is_due = false;
+    e->fetched = SPAN_FOUND_MEMORY;
     span_places_report(p, i);
 }
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pool_driver.h: where a pool keeps its objects, as a table of operations: immutable bytes by name, on somebody else's
- * storage (docs/cluster.md). The drivers are pool_folder, pool_redis and pool_http.
+/* pool_driver.h: where a pool keeps its objects, as a table of operations: immutable bytes by name, in storage that
+ * other programs provide (docs/cluster.md). The drivers are pool_folder, pool_redis and pool_http.
  *
  *   a pool --open--> pool_driver --connect--> pool_link, one a thread --> get, put, remove
  *
- * Rules for a driver. Its storage may be slow, full, evicting, unreachable, and hold bytes that nobody wrote:
+ * Rules for a driver. Its storage may be slow, full, evicting, unreachable, and return bytes that were never written:
  *
  *   1. An object is found whole or not at all, as far as the storage can: a reader detects the rest by the checksums of
  *      what it reads.
@@ -14,9 +14,9 @@
  *   4. A missing object is no error.
  *
  * Errors of operations are RP_ERR_IO, with the cause in errno (pool_cause_name): ETIMEDOUT, ECONNREFUSED, EACCES (the
- * credentials are refused), ENOSPC (it is full), EPROTO (an answer that is none), EAGAIN (it is starting, or has no
- * master now), EROFS, EFBIG (the object), or another one of the system's; and RP_ERR_MEMORY. A driver is thread-safe; a
- * link has one user at a time.
+ * credentials are refused), ENOSPC (it is full), EPROTO (an answer that is none), EBUSY (it asks for less), EAGAIN (it
+ * is starting, or has no master now), EROFS, EFBIG (the object), or another one of the system's; and RP_ERR_MEMORY. A
+ * driver is thread-safe; a link has one user at a time.
  */
 #ifndef STORE_POOL_DRIVER_H
 #define STORE_POOL_DRIVER_H

@@ -10,6 +10,20 @@
 #include "base/memory.h"
 #include "store/record/record_header.h"
 
+#define PIECE_BYTES ((size_t)1 << 20)
+
+typedef struct pool_object {
+    pool_link *link; /* borrowed */
+    char name[POOL_NAME_CHARS + 1];
+    uint64_t deadline_us;
+    uint64_t bytes; /* that its header says it has */
+    uint8_t *piece; /* [cap] */
+    size_t cap, n;  /* n: bytes of the object from `begin` on, in `piece` */
+    uint64_t begin;
+    uint64_t fetched; /* bytes, in all */
+    int cause;        /* errno of a failed operation; 0: none failed */
+} pool_object;
+
 static int fetch(pool_object *o, uint64_t begin, size_t n, rp_error *err) {
     pool_range r = {.begin = begin, .bytes = o->piece, .n = n};
     memcpy(r.name, o->name, sizeof(r.name));
@@ -28,15 +42,15 @@ static int fetch(pool_object *o, uint64_t begin, size_t n, rp_error *err) {
 /* Makes the byte at an offset available; *n of them from there on. 0: the object ends there, or is gone. */
 static int reach(pool_object *o, uint64_t offset, size_t *n, rp_error *err) {
     if (offset < o->begin || offset >= o->begin + o->n) {
-        if (o->cap < POOL_PIECE_BYTES) { /* of a look: the headers alone were read */
-            uint8_t *piece = base_alloc(POOL_PIECE_BYTES);
-            if (!piece) return base_fail_memory(err, POOL_PIECE_BYTES, "a piece of a record");
+        if (o->cap < PIECE_BYTES) { /* of a look: the headers alone were read */
+            uint8_t *piece = base_alloc(PIECE_BYTES);
+            if (!piece) return base_fail_memory(err, PIECE_BYTES, "a piece of a record");
             if (o->cap > 0) base_free(o->piece);
             o->piece = piece;
-            o->cap = POOL_PIECE_BYTES;
+            o->cap = PIECE_BYTES;
         }
-        const uint64_t begin = offset / POOL_PIECE_BYTES * POOL_PIECE_BYTES;
-        const int rc = fetch(o, begin, POOL_PIECE_BYTES, err);
+        const uint64_t begin = offset / PIECE_BYTES * PIECE_BYTES;
+        const int rc = fetch(o, begin, PIECE_BYTES, err);
         if (rc) return rc;
     }
     *n = offset < o->begin + o->n ? (size_t)(o->begin + o->n - offset) : 0;
@@ -93,7 +107,7 @@ record_fault pool_object_look(record_row **row, pool_link *link, const char *nam
 record_fault pool_object_pull(kv_span *span, pool_link *link, const char *name, uint64_t deadline_us,
                               const record_format *format, const base_key *key, const record_cipher *cipher,
                               uint64_t *bytes, int *cause, rp_error *err) {
-    pool_object o = {.link = link, .deadline_us = deadline_us, .cap = POOL_PIECE_BYTES};
+    pool_object o = {.link = link, .deadline_us = deadline_us, .cap = PIECE_BYTES};
     record_reader *reader = NULL;
     record_fault fault = RECORD_FAULT_NONE;
     memcpy(o.name, name, sizeof(o.name));

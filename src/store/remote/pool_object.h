@@ -14,19 +14,6 @@
 #include "store/remote/pool_driver.h"
 
 #define POOL_HEAD_BYTES ((size_t)8 << 10)
-#define POOL_PIECE_BYTES ((size_t)1 << 20)
-
-typedef struct pool_object {
-    pool_link *link; /* borrowed */
-    char name[POOL_NAME_CHARS + 1];
-    uint64_t deadline_us;
-    uint64_t bytes; /* that its header says it has */
-    uint8_t *piece; /* [cap] */
-    size_t cap, n;  /* n: bytes of the object from `begin` on, in `piece` */
-    uint64_t begin;
-    uint64_t fetched; /* bytes, in all */
-    int cause;        /* errno of a failed operation; 0: none failed */
-} pool_object;
 
 /* The headers of a record whose first n bytes are head. row: base_free. RECORD_FAULT_IO: *cause is its errno. */
 record_fault pool_object_look(record_row **row, pool_link *link, const char *name, uint64_t deadline_us, uint8_t *head,

@@ -24,7 +24,7 @@
 #define REDIS_IN_BYTES ((size_t)64 << 10)
 #define REDIS_MAX_LINE 4096         /* an error repeats arguments */
 #define REDIS_MAX_DEPTH 7           /* arrays in arrays */
-#define REDIS_MAX_SKIPPED (1 << 20) /* tokens of a reply that nobody asked for */
+#define REDIS_MAX_SKIPPED (1 << 20) /* tokens of an unexpected reply */
 #define REDIS_MAX_TEXT 256          /* bytes of a text that is read or skipped */
 
 typedef struct redis_connection {

@@ -92,7 +92,7 @@ int redis_lookup(struct addrinfo **out, const char *host, uint16_t port, uint64_
     if (!l) return base_fail_memory(err, sizeof(*l), "a host's address");
     snprintf(l->host, sizeof(l->host), "%s", host);
     snprintf(l->port, sizeof(l->port), "%d", port);
-    if (look_up(l, AI_NUMERICHOST) == 0) { /* an address: nobody is asked */
+    if (look_up(l, AI_NUMERICHOST) == 0) { /* an address: no name server is asked */
         *out = l->found;
         base_free(l);
         return RP_OK;

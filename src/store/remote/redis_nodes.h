@@ -43,7 +43,7 @@ uint16_t redis_slot(const char *text, size_t n); /* of a key's part in braces */
 redis_node *redis_nodes_of(redis_nodes *r, uint16_t slot);
 /* Connects it if it is not connected. RP_ERR_IO, RP_ERR_MEMORY. */
 int redis_node_connect(redis_nodes *r, redis_node *node, uint64_t deadline_us, rp_error *err);
-/* Its connection failed, or has replies that nobody wants. Keeps errno. */
+/* Its connection failed, or has replies that are not awaited. Keeps errno. */
 void redis_node_disconnect(redis_node *node);
 
 /* Reads the map of a cluster if it is stale; does nothing otherwise. RP_ERR_IO, RP_ERR_MEMORY. */

@@ -5,6 +5,8 @@
  *   reads     a FIFO queue for N_READERS threads: looks first
  *   pushes    a FIFO queue for one thread, which keeps to the bytes a second
  *   events    a queue: a completed job becomes its own event
+ *   breakers  of reads, and of writes:   closed --failures--> open --time--> trial --success--> closed
+ *                                                              ^---failure-----+
  */
 #include "store/remote/remote_pool.h"
 
@@ -30,6 +32,13 @@
 
 typedef BASE_LIST(remote_job) queue;
 
+typedef struct breaker {
+    const char *what;
+    int n_failures;      /* in a row */
+    uint64_t open_until; /* base_clock_us; 0: it is closed */
+    bool is_tried;       /* its trial is under way */
+} breaker;
+
 struct remote_pool {
     pool_driver *driver;
     remote_context context;
@@ -39,8 +48,8 @@ struct remote_pool {
     pthread_t threads[N_READERS + 1];
     int n_threads;
     pthread_mutex_t lock;
-    pthread_cond_t readable, writable, done;
-    bool has_lock, has_readable, has_writable, has_done;
+    pthread_cond_t readable, writable;
+    bool has_lock, has_readable, has_writable;
     /* under the lock */
     queue reads, pushes, events;
     bool closing;
@@ -49,9 +58,7 @@ struct remote_pool {
     size_t n_pending;    /* jobs without an event */
     size_t n_pushing;    /* of these, pushes, */
     uint64_t push_bytes; /* with so much KV */
-    int n_failures;      /* in a row */
-    uint64_t open_until; /* base_clock_us; 0: the breaker is closed */
-    bool is_tried;       /* the trial of an open breaker is under way */
+    breaker of_reads, of_writes;
     remote_figures figures;
 };
 
@@ -61,26 +68,32 @@ static remote_job *queue_pop(queue *q) {
     return j;
 }
 
-/* ---- the breaker; locked ---- */
+/* ---- breakers; locked ---- */
 
-static bool is_open(const remote_pool *p) { return p->open_until && base_clock_us() < p->open_until; }
+static breaker *breaker_of(remote_pool *p, const remote_job *j) {
+    return j->event.kind == REMOTE_PUSHED ? &p->of_writes : &p->of_reads;
+}
+
+static bool may_try(const breaker *b) {
+    return !b->open_until || (base_clock_us() >= b->open_until && !b->is_tried);
+}
 
 static void count_failure(remote_pool *p, const remote_job *j) {
     char cause[128];
-    p->is_tried = false;
+    breaker *b = breaker_of(p, j);
+    b->is_tried = false;
     p->figures.cause = j->event.cause;
-    if (++p->n_failures < BREAKER_FAILURES && !p->open_until) return;
-    p->open_until = base_clock_us() + BREAKER_US;
-    p->figures.n_opened++;
-    base_log(BASE_LOG_WARN, "pool: not used for %d s, after failures: %s (%s)", BREAKER_US / 1000000,
+    if (++b->n_failures < BREAKER_FAILURES && !b->open_until) return;
+    b->open_until = base_clock_us() + BREAKER_US;
+    p->figures.n_opened += b == &p->of_reads;
+    base_log(BASE_LOG_WARN, "pool: no %s for %d s, after failures: %s (%s)", b->what, BREAKER_US / 1000000,
              j->event.err.message, base_errno_text(j->event.cause, cause, sizeof(cause)));
 }
 
-static void count_success(remote_pool *p) {
-    if (p->open_until) base_log(BASE_LOG_INFO, "pool: used again");
-    p->n_failures = 0;
-    p->open_until = 0;
-    p->is_tried = false;
+static void count_success(remote_pool *p, const remote_job *j) {
+    breaker *b = breaker_of(p, j);
+    if (b->open_until) base_log(BASE_LOG_INFO, "pool: %s again", b->what);
+    *b = (breaker){.what = b->what};
     p->figures.cause = 0;
 }
 
@@ -99,27 +112,27 @@ static void finish(remote_pool *p, remote_job *j) {
         p->push_bytes -= bytes;
     }
     BASE_LIST_APPEND(&p->events, j, links);
-    pthread_cond_broadcast(&p->done);
     p->notify(p->notify_user);
 }
 
-/* Carries out a job with the link of a thread. Locked before and after. */
-static void serve(remote_pool *p, pool_link *link, remote_job *j) {
+/* Carries out a job with the link of a thread. Returns the bytes that it read or wrote. Locked before and after. */
+static uint64_t serve(remote_pool *p, pool_link *link, remote_job *j) {
     const uint64_t begin = base_clock_us();
     pthread_mutex_unlock(&p->lock);
     remote_job_run(&p->context, link, j);
     pthread_mutex_lock(&p->lock);
-    const double took = (double)(base_clock_us() - begin);
+    const uint64_t bytes = j->event.bytes;
     if (j->event.cause) count_failure(p, j);
-    else count_success(p);
-    if (!j->event.failed && j->event.kind == REMOTE_LOOKED) average(&p->figures.look_us, took);
-    if (!j->event.failed && j->event.kind == REMOTE_PULLED && j->event.bytes > 0)
-        average(&p->figures.byte_us, took / (double)j->event.bytes);
+    else count_success(p, j);
+    if (!j->event.failed && j->event.kind == REMOTE_PULLED && bytes > 0)
+        average(&p->figures.byte_us, (double)(base_clock_us() - begin) / (double)bytes);
     finish(p, j);
+    return bytes;
 }
 
-/* Reads that are not begun when the pool is closed, or its breaker is open. Locked. */
+/* A job that is not begun: the pool is closed, its breaker is open, or there is no memory for a link. Locked. */
 static void give_up(remote_pool *p, remote_job *j) {
+    breaker_of(p, j)->is_tried = false;
     remote_job_refuse(j);
     finish(p, j);
 }
@@ -162,13 +175,10 @@ static void *writer_main(void *arg) {
         }
         j->deadline_us = base_clock_us() + PUSH_US;
         if (p->closing) j->deadline_us = BASE_MIN(j->deadline_us, p->deadline_us);
-        if (is_open(p) || base_clock_us() >= j->deadline_us || (!link && pool_link_open(p->driver, &link, NULL))) {
+        const bool is_open = base_clock_us() < p->of_writes.open_until;
+        if (is_open || base_clock_us() >= j->deadline_us || (!link && pool_link_open(p->driver, &link, NULL)))
             give_up(p, j);
-            continue;
-        }
-        const uint64_t bytes = kv_span_bytes(j->event.span);
-        serve(p, link, j);
-        keep_rate(p, &from_us, bytes);
+        else keep_rate(p, &from_us, serve(p, link, j));
     }
     pthread_mutex_unlock(&p->lock);
     pool_link_close(link);
@@ -181,7 +191,6 @@ static void remote_pool_free(remote_pool *p) {
     while (p->reads.first) remote_job_free(queue_pop(&p->reads));
     while (p->pushes.first) remote_job_free(queue_pop(&p->pushes));
     while (p->events.first) remote_job_free(queue_pop(&p->events));
-    if (p->has_done) pthread_cond_destroy(&p->done);
     if (p->has_writable) pthread_cond_destroy(&p->writable);
     if (p->has_readable) pthread_cond_destroy(&p->readable);
     if (p->has_lock) pthread_mutex_destroy(&p->lock);
@@ -193,9 +202,7 @@ static int start_threads(remote_pool *p, rp_error *err) {
     p->has_lock = pthread_mutex_init(&p->lock, NULL) == 0;
     p->has_readable = base_cond_init(&p->readable);
     p->has_writable = base_cond_init(&p->writable);
-    p->has_done = base_cond_init(&p->done);
-    if (!p->has_lock || !p->has_readable || !p->has_writable || !p->has_done)
-        return base_fail_memory(err, sizeof(*p), "a pool");
+    if (!p->has_lock || !p->has_readable || !p->has_writable) return base_fail_memory(err, sizeof(*p), "a pool");
     while (p->n_threads < N_READERS + 1) {
         void *(*const fn)(void *) = p->n_threads < N_READERS ? reader_main : writer_main;
         const int cause = base_thread_start(&p->threads[p->n_threads], fn, p);
@@ -210,6 +217,8 @@ int remote_pool_open(remote_pool **out, const remote_pool_options *o, rp_error *
     remote_pool *p = base_calloc(1, sizeof(*p));
     *out = NULL;
     if (!p) return base_fail_memory(err, sizeof(*p), "a pool");
+    p->of_reads.what = "reads";
+    p->of_writes.what = "writes";
     p->context = (remote_context){.secret = *o->secret, .format = o->format};
     p->write_bytes_per_s = o->write_bytes_per_s;
     p->notify = o->notify;
@@ -240,29 +249,29 @@ void remote_pool_close(remote_pool *p, uint64_t deadline_us) {
 
 /* ---- operations ---- */
 
-static void enqueue(remote_pool *p, remote_job *j, uint64_t *ticket) {
+/* Returns the ticket of its event. */
+static uint64_t enqueue(remote_pool *p, remote_job *j) {
     pthread_mutex_lock(&p->lock);
-    j->event.ticket = *ticket = ++p->n_tickets;
+    const uint64_t ticket = j->event.ticket = ++p->n_tickets;
     p->n_pending++;
+    if (breaker_of(p, j)->open_until) breaker_of(p, j)->is_tried = true;
     if (j->event.kind == REMOTE_PUSHED) {
         p->n_pushing++;
         p->push_bytes += kv_span_bytes(j->event.span);
         BASE_LIST_APPEND(&p->pushes, j, links);
         pthread_cond_signal(&p->writable);
-    } else if (j->event.kind == REMOTE_LOOKED) {
-        BASE_LIST_PREPEND(&p->reads, j, links); /* a request waits for it, and it is short */
-        pthread_cond_signal(&p->readable);
     } else {
-        BASE_LIST_APPEND(&p->reads, j, links);
+        if (j->event.kind == REMOTE_PULLED) BASE_LIST_APPEND(&p->reads, j, links);
+        else BASE_LIST_PREPEND(&p->reads, j, links); /* a request waits for it, and it is short */
         pthread_cond_signal(&p->readable);
     }
     pthread_mutex_unlock(&p->lock);
+    return ticket;
 }
 
 bool remote_pool_is_usable(remote_pool *p) {
     pthread_mutex_lock(&p->lock);
-    const bool is_usable = !p->open_until || (!is_open(p) && !p->is_tried);
-    if (is_usable && p->open_until) p->is_tried = true;
+    const bool is_usable = may_try(&p->of_reads);
     pthread_mutex_unlock(&p->lock);
     return is_usable;
 }
@@ -273,7 +282,7 @@ int remote_pool_look(remote_pool *p, remote_look *look, uint64_t deadline_us, ui
     BASE_ASSERT(look->n_texts <= REMOTE_POOL_TEXTS && look->n_rows == 0);
     *j = (remote_job){.event = {.kind = REMOTE_LOOKED, .look = *look}, .deadline_us = deadline_us};
     *look = (remote_look){0};
-    enqueue(p, j, ticket);
+    *ticket = enqueue(p, j);
     return RP_OK;
 }
 
@@ -283,17 +292,17 @@ int remote_pool_pull(remote_pool *p, const remote_row *row, kv_span *span, uint6
     *j = (remote_job){.event = {.kind = REMOTE_PULLED, .span = kv_span_ref(span), .key = row->row->record.key},
                       .salt = row->salt,
                       .deadline_us = deadline_us};
-    enqueue(p, j, ticket);
+    *ticket = enqueue(p, j);
     return RP_OK;
 }
 
 int remote_pool_push(remote_pool *p, record_row *row, kv_span *span, const rp_name *names, int n_names,
-                     const base_key *salt, uint64_t *ticket) {
+                     const base_key *salt) {
     BASE_ASSERT(n_names <= REMOTE_POOL_NAMES && kv_span_is_sealed(span));
     pthread_mutex_lock(&p->lock);
     const bool is_full = p->n_pushing > 0 && (p->n_pushing >= MOST_PUSHES ||
                                               p->push_bytes + kv_span_bytes(span) > MOST_PUSHED_BYTES);
-    const bool refuses = is_full || p->open_until;
+    const bool refuses = is_full || !may_try(&p->of_writes);
     pthread_mutex_unlock(&p->lock);
     if (refuses) return RP_ERR_BUSY;
     remote_job *j = base_calloc(1, sizeof(*j));
@@ -303,7 +312,7 @@ int remote_pool_push(remote_pool *p, record_row *row, kv_span *span, const rp_na
                       .row = row,
                       .n_names = n_names};
     memcpy(j->names, names, (size_t)n_names * sizeof(*names));
-    enqueue(p, j, ticket);
+    (void)enqueue(p, j);
     return RP_OK;
 }
 
@@ -319,18 +328,11 @@ bool remote_pool_next(remote_pool *p, remote_event *out) {
     return true;
 }
 
-void remote_pool_settle(remote_pool *p) {
-    pthread_mutex_lock(&p->lock);
-    while (p->n_pending > 0) pthread_cond_wait(&p->done, &p->lock);
-    pthread_mutex_unlock(&p->lock);
-}
-
 remote_figures remote_pool_measure(remote_pool *p) {
     pthread_mutex_lock(&p->lock);
     remote_figures f = p->figures;
     f.is_busy = p->n_pending > 0 || p->events.first;
-    f.is_open = p->open_until != 0;
-    f.n_pushing = p->n_pushing;
+    f.is_open = p->of_reads.open_until != 0;
     pthread_mutex_unlock(&p->lock);
     return f;
 }

@@ -11,8 +11,9 @@
  *   push     a row, a sealed span           -->  the pool has it, or not
  *
  * A pool may be slow, full, evicting, down, or lie: each of these is a miss with a reason, and no operation of the
- * engine waits for one. Each read has a deadline. After three failed operations in a row nothing is asked for ten
- * seconds, then one look is a trial (the breaker). Reads and writes have threads of their own.
+ * engine waits for one. Each read has a deadline. After three failed reads in a row nothing is read for ten seconds,
+ * then one look is a trial (the breaker); likewise of writes: a full pool can be read. Reads and writes have threads of
+ * their own.
  *
  * Used by one thread, the engine's.
  */
@@ -71,7 +72,8 @@ typedef struct remote_look {
 } remote_look;
 void remote_look_free(remote_look *l); /* what it contains */
 
-/* May the pool be asked now? false: the breaker is open. After its time it is true once. */
+/* May the pool be asked now? false: the breaker of reads is open. After its time it is true until the next look, which
+ * is its trial, and again after that. */
 bool remote_pool_is_usable(remote_pool *p);
 /* Looks, until deadline_us. The content of look is owned by the pool until its event. RP_ERR_MEMORY: the caller keeps
  * it. *ticket: of the event. */
@@ -80,10 +82,10 @@ int remote_pool_look(remote_pool *p, remote_look *look, uint64_t deadline_us, ui
  * salt are copied. RP_ERR_MEMORY. */
 int remote_pool_pull(remote_pool *p, const remote_row *row, kv_span *span, uint64_t deadline_us, uint64_t *ticket);
 /* Pushes a sealed span (takes a reference). row: of record_row_new, owned by the pool from here; names[n_names]: of the
- * texts that end in it; salt: of its tenant. RP_ERR_MEMORY, RP_ERR_BUSY (the breaker is open, or too much waits): the
- * caller keeps the row. */
+ * texts that end in it; salt: of its tenant. RP_ERR_MEMORY, RP_ERR_BUSY (the breaker of writes is open, or too much
+ * waits): the caller keeps the row. */
 int remote_pool_push(remote_pool *p, record_row *row, kv_span *span, const rp_name *names, int n_names,
-                     const base_key *salt, uint64_t *ticket);
+                     const base_key *salt);
 
 typedef enum remote_event_kind { REMOTE_LOOKED,
                                  REMOTE_PULLED,
@@ -104,19 +106,15 @@ typedef struct remote_event {
 } remote_event;
 
 bool remote_pool_next(remote_pool *p, remote_event *out);
-/* Waits until everything queued so far has its event. For tests. */
-void remote_pool_settle(remote_pool *p);
 
 /* ---- figures ---- */
 
 typedef struct remote_figures {
     bool is_busy;      /* there are events to come, or to be taken */
-    bool is_open;      /* the breaker: nothing is asked */
-    int cause;         /* errno of the last failure; 0: the last operation succeeded */
-    double look_us;    /* measured: of a look, */
-    double byte_us;    /* and of a byte that is pulled, by all threads together; 0: not known */
-    uint64_t n_opened; /* how often the breaker opened */
-    size_t n_pushing;  /* pushes without an event */
+    bool is_open;      /* the breaker of reads: nothing is asked */
+    int cause;         /* errno of the last operation, if it failed; else 0 */
+    double byte_us;    /* measured: of a byte that is pulled; 0: not known */
+    uint64_t n_opened; /* how often the breaker of reads opened */
 } remote_figures;
 remote_figures remote_pool_measure(remote_pool *p);
 

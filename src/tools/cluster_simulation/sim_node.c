@@ -371,15 +371,19 @@ static sim_job *node_fetching(const sim_node *n, uint32_t request, uint64_t seri
     return NULL;
 }
 
+/* An event of a frozen node comes when it is not any more. */
+static bool node_defers(sim_node *n, const sim_event *e) {
+    if (!node_is_frozen(n)) return false;
+    sim_event again = *e;
+    again.at_us = n->frozen_until;
+    sim_clock_add(n->clock, &again);
+    return true;
+}
+
 static void node_fetched(void *owner, const sim_event *e) {
     sim_node *n = owner;
     if (e->serial != n->life) return;
-    if (node_is_frozen(n)) {
-        sim_event again = *e;
-        again.at_us = n->frozen_until;
-        sim_clock_add(n->clock, &again);
-        return;
-    }
+    if (node_defers(n, e)) return;
     sim_job *j = node_fetching(n, e->request, e->check);
     if (!j) return; /* cancelled */
     node_take(n, j);
@@ -447,12 +451,7 @@ static bool node_advance(sim_node *n, sim_job *j) {
 static void node_stepped(void *owner, const sim_event *e) {
     sim_node *n = owner;
     if (e->serial != n->life) return;
-    if (node_is_frozen(n)) {
-        sim_event again = *e;
-        again.at_us = n->frozen_until;
-        sim_clock_add(n->clock, &again);
-        return;
-    }
+    if (node_defers(n, e)) return;
     BASE_ASSERT(n->stepping && n->journal); /* a node has one step at a time; death begins another life */
     n->stepping = false;
     int32_t kept = 0;
@@ -598,7 +597,7 @@ void sim_node_cancel(sim_node *n, uint32_t request, uint32_t serial) {
     for (sim_job **at = &n->away; *at; at = &(*at)->next) {
         sim_job *j = *at;
         if (j->call.request != request || j->call.serial != serial) continue;
-        *at = j->next; /* its prefill node finishes for nobody */
+        *at = j->next; /* its prefill node's result is not used */
         job_free(j);
         return;
     }
